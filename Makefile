@@ -1,0 +1,51 @@
+# Every target sets up what it needs; nothing outside the checkout is written but pip's own cache.
+# pip obeys its usual settings: to get another build of torch, point PIP_INDEX_URL or
+# PIP_EXTRA_INDEX_URL at it before `make install`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# matplotlib would otherwise keep its font cache in the home folder.
+ENV := MPLCONFIGDIR="$(CURDIR)/.cache/matplotlib"
+# One thread a worker: same bits on every machine, and two workers do not fight over the cores.
+TEST := $(ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP) ## set up .venv with pinned versions (PYTHON=python3.12 picks the interpreter)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	    "ebbflow needs Python 3.11 or newer, not " + sys.version.split()[0] + \
+	    ": make install PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(STAMP) ## compare the three starts on the packaged digits; results in runs/demo
+	rm -rf runs/demo
+	$(ENV) $(BIN)/ebbflow compare --preset demo --out runs/demo
+
+test: $(STAMP) ## run the tests and the doctests, without the slow ones
+	$(TEST)
+
+test-all: $(STAMP) ## run all of them, the slow ones too
+	$(TEST) -m ""
+
+lint: $(STAMP) ## check style, format, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## time a round with each engine
+	$(ENV) $(BIN)/python benchmarks/rounds.py
+
+clean: ## remove caches and builds; .venv and runs stay
+	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . \( -path ./.venv -o -path ./runs \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,8 @@
+"""FedAvg (McMahan et al., 2017): the data-weighted mean of the devices' models."""
+
+from ebbflow.core.algorithm import Algorithm
+
+
+def fedavg() -> Algorithm:
+    """Return FedAvg, which is the record's default in every hook."""
+    return Algorithm("fedavg")

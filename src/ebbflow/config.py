@@ -1,0 +1,499 @@
+"""The configuration of an experiment: what can be said, what is refused, what the defaults are.
+
+A configuration is built from layers, the later one winning: a TOML file (with the presets it names
+below its own keys), presets, command-line shortcuts, ``--set a.b=c``. Every value remembers the
+layer it came from, so that an error can say where to look. `resolve` then fills in what depends on
+the data set, and the result is written beside the run's records.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from ebbflow.core.errors import EbbflowError
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _share(value: Any) -> Any:
+    if isinstance(value, float) and not 0 < value <= 1:
+        raise ValueError("a fraction must lie above 0 and at most at 1; write a count without a point")
+    if isinstance(value, int) and value < 1:
+        raise ValueError("a count must be at least 1")
+    return value
+
+
+Names = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_as_list), Field(min_length=1)
+]
+Count = Annotated[int, Field(ge=1)]
+Counts = Annotated[list[Count], BeforeValidator(_as_list), Field(min_length=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float | int | None, BeforeValidator(_share)]
+StepCount = Count | Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Data(_Section):
+    """Which part of the data set is used."""
+
+    limit_train: Count | None = None
+    limit_test: Count | None = None
+
+
+class ModelChoice(_Section):
+    """Which model is trained."""
+
+    kind: str = "softmax"
+
+
+class Partition(_Section):
+    """Who holds which samples. ``devices`` is the number per session."""
+
+    kind: str = "dirichlet"
+    overlap: Annotated[float, Field(ge=0, le=1)] | None = None
+    alpha: Positive = 0.3
+    devices: Count | None = None
+
+
+class ScheduleChoice(_Section):
+    """Who is here in which session.
+
+    ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
+    leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present),
+    random stays and returns. ``cut`` says where the last two are cut into sessions.
+    """
+
+    kind: Literal["groups", "trace", "random"] = "groups"
+    file: str | None = None
+    cut: Literal["interval", "change"] = "interval"
+    interval: Positive = 1.0
+    change: Annotated[float, Field(ge=0)] = 0.5
+    min_devices: Count = 1
+    round_time: Positive | None = None
+    arrivals: Positive | None = None
+    stay: Positive = 2.0
+    return_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    away: Positive = 2.0
+
+
+class Participation(_Section):
+    """The paper's A^(s,t): which of those present take part in a round."""
+
+    share: Share = None
+    weighting: Literal["uniform", "weighted"] = "uniform"
+
+
+class Local(_Section):
+    """A device's local training: e steps (a number, or a range drawn per device and round)."""
+
+    steps: StepCount = 5
+    batch: Count | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    rule: Literal["one_pass", "each_step"] = "one_pass"
+    radius: Positive | None = None
+
+
+class Rate(_Section):
+    """A session's first rate, and its floor as a fraction of that."""
+
+    initial: Positive | None = None
+    floor: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class LearningRate(Rate):
+    """(lr0 - lr_min)(1 - t/T)^power + lr_min with lr_min = floor lr0, restarted in every session.
+
+    ``algorithms`` holds rates of single algorithms; ``file`` a rate for every round instead.
+    """
+
+    power: Positive = 0.9
+    file: str | None = None
+    algorithms: dict[str, Rate] = {}
+
+
+class Pilot(_Section):
+    """The first P sessions and the pilot model made of them.
+
+    ``carry_over``: session P+1 goes on from the last pilot model (the text) or starts afresh from
+    the initial model (the authors' code).
+    """
+
+    sessions: Count = 1
+    rounds: Count | None = None
+    combine: Literal["average", "ema"] = "average"
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    carry_over: bool = True
+
+
+class ProbeChoice(_Section):
+    """The V short rounds from the pilot on a subset A_grad, whose displacement is the signature.
+
+    ``lr``: half of the session's first rate (the authors' code), the same rate, or a number.
+    """
+
+    rounds: Count = 1
+    share: Share = None
+    steps: StepCount | None = None
+    batch: Count | None = None
+    lr: Positive | Literal["half", "same"] = "half"
+
+
+class WarmStart(_Section):
+    """How the signature is compared with past ones, and R, how much the distance counts."""
+
+    distance: str = "per_tensor"
+    scale: Annotated[float, Field(ge=0)] | None = None
+
+
+class HistoryChoice(_Section):
+    """Which past sessions are kept: all, the last ``limit``, or the most diverse ``limit``."""
+
+    keep: Literal["all", "last", "diverse"] = "all"
+    limit: Count | None = None
+
+
+class EngineChoice(_Section):
+    """How the work is done. Neither ``block`` nor ``workers`` changes any result."""
+
+    kind: Literal["vectorised", "sequential"] = "vectorised"
+    block: Count | None = None
+    workers: Count | None = None
+
+
+class Checkpoint(_Section):
+    """How often the run is saved within a session (it always is at a session's end)."""
+
+    seconds: Positive = 30.0
+
+
+class Config(_Section):
+    """One experiment: every combination of methods, algorithms and seeds on one setting."""
+
+    dataset: str = "digits"
+    algorithm: Names = ["fedavg"]
+    methods: Names = ["warm_start", "previous", "average"]
+    seeds: Seeds = [100, 200, 300]
+    sessions: Count = 7
+    rounds: Count | None = None
+    window: Counts = [10]
+    device: str = "cpu"
+    data: Data = Data()
+    model: ModelChoice = ModelChoice()
+    partition: Partition = Partition()
+    schedule: ScheduleChoice = ScheduleChoice()
+    participation: Participation = Participation()
+    local: Local = Local()
+    lr: LearningRate = LearningRate()
+    pilot: Pilot = Pilot()
+    probe: ProbeChoice = ProbeChoice()
+    warm_start: WarmStart = WarmStart()
+    history: HistoryChoice = HistoryChoice()
+    engine: EngineChoice = EngineChoice()
+    checkpoint: Checkpoint = Checkpoint()
+
+
+SHORTCUTS = {
+    "dataset": "dataset",
+    "algorithm": "algorithm",
+    "partition": "partition.kind",
+    "overlap": "partition.overlap",
+    "alpha": "partition.alpha",
+    "devices": "partition.devices",
+    "sessions": "sessions",
+    "pilot": "pilot.sessions",
+    "rounds": "rounds",
+    "seeds": "seeds",
+    "methods": "methods",
+    "window": "window",
+}
+"""The names that the command line and `ebbflow.compare` take, and the keys they stand for."""
+
+
+# --- defaults that depend on the data set --------------------------------------------------------
+
+# rounds, devices, batch, R: the paper's set-up for its seven, ours for digits and for own data.
+_SETTINGS: dict[str, tuple[int, int, int, float]] = {
+    "mnist": (50, 100, 128, 10.0),
+    "fmnist": (50, 100, 128, 10.0),
+    "svhn": (200, 100, 128, 10.0),
+    "tinyimagenet": (200, 100, 128, 10.0),
+    "cifar10": (150, 100, 128, 10.0),
+    "cifar100": (150, 100, 128, 10.0),
+    "agnews": (100, 100, 128, 800.0),
+    "digits": (20, 20, 16, 10.0),
+}
+_OWN_DATA = (50, 20, 32, 10.0)
+
+# First rate and floor, the authors' published values; "" stands for every other algorithm.
+_RATES: dict[str, dict[str, tuple[float, float]]] = {
+    "mnist": {"": (0.001, 0.6), "scaffold": (0.03, 0.9)},
+    "fmnist": {"": (0.003, 0.3), "scaffold": (0.03, 0.9)},
+    "svhn": {"": (0.005, 0.2), "moon": (0.01, 0.2), "scaffold": (0.1, 0.9)},
+    "agnews": {"": (0.005, 0.2), "scaffold": (0.05, 0.2)},
+    "cifar10": {"": (0.05, 0.5), "scaffold": (0.3, 0.9)},
+    "cifar100": {"": (0.1, 0.5), "scaffold": (0.4, 0.9)},
+    "tinyimagenet": {"": (0.2, 0.5), "scaffold": (0.5, 0.9)},
+    "digits": {"": (0.01, 0.5)},
+}
+_OWN_RATES = {"": (0.01, 0.5)}
+ALIASES = {"fashion-mnist": "fmnist", "ag_news": "agnews"}
+
+
+def resolve(config: Config) -> Config:
+    """Fill in everything that was left to the data set, and check what keys say of each other."""
+    dataset = ALIASES.get(config.dataset, config.dataset)
+    rounds, devices, batch, scale = _SETTINGS.get(dataset, _OWN_DATA)
+    groups = config.schedule.kind == "groups"
+    overlap = config.partition.overlap
+    partition = config.partition.model_copy(
+        update={
+            "overlap": 0.0 if overlap is None and groups else overlap,
+            "devices": None if config.schedule.kind == "trace" else config.partition.devices or devices,
+        }
+    )
+    local = config.local.model_copy(update={"batch": config.local.batch or batch})
+    lr = config.lr.model_copy(
+        update={"algorithms": {name: _rate(config.lr, dataset, name) for name in config.algorithm}}
+    )
+    main_rounds = config.rounds or rounds
+    resolved = config.model_copy(
+        update={
+            "dataset": dataset,
+            "rounds": main_rounds,
+            "partition": partition,
+            "local": local,
+            "lr": lr,
+            "pilot": config.pilot.model_copy(update={"rounds": config.pilot.rounds or main_rounds}),
+            "probe": config.probe.model_copy(
+                update={
+                    "steps": config.probe.steps or local.steps,
+                    "batch": config.probe.batch or local.batch,
+                }
+            ),
+            "warm_start": config.warm_start.model_copy(
+                update={
+                    "scale": scale if config.warm_start.scale is None else config.warm_start.scale
+                }
+            ),
+        }
+    )
+    for problem in _contradictions(config, resolved):
+        raise EbbflowError(problem)
+    return resolved
+
+
+def _rate(lr: LearningRate, dataset: str, algorithm: str) -> Rate:
+    table = _RATES.get(dataset, _OWN_RATES)
+    initial, floor = table.get(algorithm, table[""])
+    own = lr.algorithms.get(algorithm, Rate())
+    given = [rate for rate in (own.initial, lr.initial) if rate is not None]
+    floors = [rate for rate in (own.floor, lr.floor) if rate is not None]
+    return Rate(initial=given[0] if given else initial, floor=floors[0] if floors else floor)
+
+
+def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
+    if config.schedule.kind == "trace":
+        if config.schedule.file is None:
+            yield 'schedule.kind = "trace" needs schedule.file, the path of a CSV or JSON Lines file'
+        if config.partition.devices is not None:
+            yield (
+                f"partition.devices = {config.partition.devices} has no use with a trace, which says "
+                "itself who is here: leave it out"
+            )
+    elif config.schedule.file is not None:
+        yield (
+            f'schedule.file = "{config.schedule.file}" is only read with schedule.kind = "trace"; '
+            "set that or leave the file out"
+        )
+    if resolved.pilot.sessions > resolved.sessions:
+        yield (
+            f"pilot.sessions = {resolved.pilot.sessions} is more than sessions = "
+            f"{resolved.sessions}: raise sessions or lower pilot.sessions"
+        )
+    if config.history.keep != "all" and config.history.limit is None:
+        yield f'history.keep = "{config.history.keep}" needs history.limit, the number to keep'
+    for name, values in (
+        ("seeds", config.seeds),
+        ("methods", config.methods),
+        ("algorithm", config.algorithm),
+        ("window", config.window),
+    ):
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            yield f"{name} = {values} names {twice[0]} more than once: name each one once"
+    for name, steps in (("local.steps", config.local.steps), ("probe.steps", config.probe.steps)):
+        if isinstance(steps, list) and steps[0] > steps[1]:
+            yield f"{name} = {steps} must be a range [fewest, most]"
+    if isinstance(config.warm_start.scale, float) and math.isnan(config.warm_start.scale):
+        yield "warm_start.scale = nan is no number to weigh by: give R, from 0 to inf"
+
+
+# --- layers --------------------------------------------------------------------------------------
+
+
+class Layers:
+    """Configuration layers put on top of each other, each value with the place it came from."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.places: dict[str, str] = {}
+
+    def add(self, values: Mapping[str, Any], place: str) -> None:
+        """Put a nested mapping on top."""
+        for path, value in _leaves(values):
+            node = self.values
+            *parents, last = path
+            for parent in parents:
+                below = node.get(parent)
+                if not isinstance(below, dict):
+                    below = node[parent] = {}
+                node = below
+            node[last] = copy.deepcopy(value)
+            self.places[".".join(path)] = place
+
+    def add_file(self, path: Path) -> None:
+        """Put a TOML file on top, and below it the presets that it names in ``preset``."""
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise EbbflowError(f"there is no configuration file {path}: check the path") from None
+        except OSError as error:
+            raise EbbflowError(f"{path} cannot be read ({error.strerror}): check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise EbbflowError(f"{path} is not valid TOML: {error}") from None
+        for name in _as_list(values.pop("preset", [])):
+            self.add_preset(str(name))
+        self.add(values, str(path))
+
+    def add_preset(self, name: str) -> None:
+        """Put a preset on top."""
+        self.add(preset(name), f"preset {name}")
+
+    def add_setting(self, text: str) -> None:
+        """Put one ``a.b=c`` on top; c is a TOML value, or a string that needs no quotes."""
+        key, equals, value = text.partition("=")
+        path = [part.strip() for part in key.split(".")]
+        if not equals or not all(path):
+            raise EbbflowError(f'--set "{text}" is not of the form key=value, as in --set rounds=50')
+        nested: Any = _literal(value.strip())
+        for part in reversed(path):
+            nested = {part: nested}
+        self.add(nested, f"--set {text}")
+
+    def config(self) -> Config:
+        """Return the resolved configuration, or say in one sentence what is wrong with it."""
+        try:
+            return resolve(Config.model_validate(self.values))
+        except ValidationError as error:
+            raise EbbflowError(self._explain(error)) from None
+
+    def _explain(self, error: ValidationError) -> str:
+        first = error.errors(include_url=False)[0]
+        # pydantic adds the branch of a union to the place: keep only what the user wrote.
+        path = [str(part) for part in first["loc"]]
+        while path and not any(
+            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
+        ):
+            path.pop()
+        key = ".".join(path) or ".".join(str(part) for part in first["loc"])
+        place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
+        where = f" ({place})" if place else ""
+        if first["type"] == "extra_forbidden":
+            return f"unknown key {key}{where}{_nearest(key)}"
+        value = first["input"]
+        shown = json.dumps(value) if not isinstance(value, dict) else "a table"
+        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        return f"{key} = {shown}{where} is refused: it should be {reason}" if first["msg"].startswith(
+            "Input should be "
+        ) else f"{key} = {shown}{where} is refused: {reason}"
+
+
+def _leaves(
+    values: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _literal(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Yield every key that a configuration may hold, with dots.
+
+    >>> "partition.overlap" in set(keys())
+    True
+    """
+    for name, info in section.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from keys(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _nearest(key: str) -> str:
+    known = list(keys())
+    by_last = {name.rsplit(".", 1)[-1]: name for name in known}
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not close:
+        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.6)
+        close = [by_last[last[0]]] if last else []
+    return f": did you mean {close[0]}?" if close else "; see docs/configuration.md for all keys"
+
+
+def nearest(name: str, known: Iterable[str], what: str, where: str) -> EbbflowError:
+    """Return the error for an unknown name, with the nearest known one and the list of all."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return EbbflowError(f"{where}: there is no {what} {name!r}: {hint}known are {', '.join(names)}")
+
+
+# --- presets -------------------------------------------------------------------------------------
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets.
+
+    >>> {"authors-code", "paper-text"} <= set(preset_names())
+    True
+    """
+    folder = resources.files("ebbflow") / "presets"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+def preset_text(name: str) -> str:
+    """Return a preset's TOML."""
+    if name not in preset_names():
+        raise nearest(name, preset_names(), "preset", "--preset")
+    return (resources.files("ebbflow") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def preset(name: str) -> dict[str, Any]:
+    """Return a preset's values."""
+    return tomllib.loads(preset_text(name))

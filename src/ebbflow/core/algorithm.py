@@ -1,0 +1,112 @@
+"""The `Algorithm` record: an FL algorithm as pure functions whose defaults are FedAvg's.
+
+Each hook is written for *one* device, without a client axis; an engine loops over devices or maps
+them with ``torch.func.vmap``. State goes in and comes out; nothing hides in ``self``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ebbflow.core.types import Buffers, Gradient, Labels, ModelState, Output, State, Theta
+
+
+class Broadcast(NamedTuple):
+    """What the server sends to every participant: where to start, and an algorithm's own vectors."""
+
+    theta: Theta
+    buffers: Buffers
+    extras: State
+
+
+class LocalRun(NamedTuple):
+    """What a device did in one round.
+
+    ``steps`` were really made; ``step_sum`` is their sum under heavy-ball momentum, in units of the
+    rate and for a constant gradient (``steps`` without momentum); ``samples`` is D_k.
+    """
+
+    theta: Theta
+    buffers: Buffers
+    steps: int
+    step_sum: float
+    lr: float
+    samples: Tensor
+
+
+class Upload(NamedTuple):
+    """A device's contribution to the sums that the server needs, or the sum of many.
+
+    ``delta`` is D_k (theta_k - theta), ``buffers`` is D_k times the device's buffers, ``samples``
+    is D_k, ``devices`` is one; ``extras`` are an algorithm's own summands. Only sums are ever used,
+    so a device that drops out simply is not in them.
+    """
+
+    delta: Tensor
+    buffers: Tensor
+    samples: Tensor
+    devices: Tensor
+    extras: State
+
+
+def combine(function: Callable[..., Tensor], *uploads: Upload) -> Upload:
+    """Apply a function of tensors to uploads, field by field (``torch.add`` adds two of them)."""
+    fields = [function(*(upload[i] for upload in uploads)) for i in range(4)]
+    names = uploads[0].extras
+    extras = {name: function(*(upload.extras[name] for upload in uploads)) for name in names}
+    return Upload(*fields, extras)
+
+
+def cross_entropy(
+    output: Output, labels: Labels, anchors: dict[str, Output], client: State
+) -> Tensor:
+    """Return the loss of every sample: the objective of FedAvg."""
+    return functional.cross_entropy(output.logits, labels, reduction="none")
+
+
+def weighted_upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
+    """Upload the displacement and the buffers, weighted by D_k; remember nothing new."""
+    upload = Upload(
+        delta=run.samples * (run.theta - shared.theta),
+        buffers=run.samples * run.buffers,
+        samples=run.samples,
+        devices=torch.ones_like(run.samples),
+        extras={},
+    )
+    return upload, client
+
+
+def average(theta: Theta, server: State, upload: Upload) -> tuple[Theta, State]:
+    """Return w^(s,t+1) = w^(s,t) + sum_k D_k (w_k - w^(s,t)) / sum_k D_k."""
+    return theta + upload.delta / upload.samples, server
+
+
+class Algorithm(NamedTuple):
+    """An FL algorithm. Every default is FedAvg's; an algorithm names only what it changes.
+
+    Attributes:
+        name: What records and the command line call it.
+        init_server: The server's state at a session's start, from w^(s,1).
+        init_client: A device's state at its first participation.
+        broadcast: Where devices start this round, and what else they are sent.
+        anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
+        objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.
+        direction: The gradient with the terms that live in theta (proximal, control variates).
+        upload: What a device sends and what it remembers.
+        server_step: The next global model from the sums.
+    """
+
+    name: str
+    init_server: Callable[[Theta], State] = lambda theta: {}
+    init_client: Callable[[Theta], State] = lambda theta: {}
+    broadcast: Callable[[Theta, State], tuple[Theta, State]] = lambda theta, server: (theta, {})
+    anchors: Callable[[Broadcast, State], dict[str, ModelState]] = lambda shared, client: {}
+    objective: Callable[[Output, Labels, dict[str, Output], State], Tensor] = cross_entropy
+    direction: Callable[[Gradient, Theta, Broadcast, State], Gradient] = lambda g, *_: g
+    upload: Callable[[Broadcast, State, LocalRun], tuple[Upload, State]] = weighted_upload
+    server_step: Callable[[Theta, State, Upload], tuple[Theta, State]] = average

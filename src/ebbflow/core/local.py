@@ -1,0 +1,158 @@
+"""One device's local training, written once; every engine runs this function.
+
+Forward pass, the loss's derivative on the outputs (the cotangent), pullback to theta, the
+algorithm's direction, a heavy-ball step, an optional projection. Because the loss is a function of
+the *outputs*, a closed-form gradient and autograd share one definition of every algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad, vjp
+
+from ebbflow.core import vector
+from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
+from ebbflow.core.types import Buffers, Gradient, Indices, Model, Output, State, Theta
+
+
+class Batch(NamedTuple):
+    """A mini-batch: inputs, labels and what each sample counts (1/B; 0 for padding)."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+
+
+class Recipe(NamedTuple):
+    """How every device steps: heavy-ball momentum, fresh each round, and the ball's radius."""
+
+    momentum: float = 0.9
+    radius: float | None = None
+
+
+class Cohort(NamedTuple):
+    """Who trains in a round and on which rows; the same for all methods that run beside each other.
+
+    ``batches[i]`` holds the row numbers of each step of ``devices[i]``; ``samples[i]`` is its D_k.
+    """
+
+    session: int
+    round: int
+    devices: tuple[int, ...]
+    batches: tuple[tuple[Indices, ...], ...]
+    samples: tuple[int, ...]
+
+
+class Lane(NamedTuple):
+    """One method's side of a round: its algorithm, what it broadcasts, its rate, device states."""
+
+    algorithm: Algorithm
+    shared: Broadcast
+    lr: float
+    clients: dict[int, State]
+
+
+Trained = tuple[Upload, dict[int, State]]
+"""What a round gives a lane: the sum of the uploads, and the participants' new states."""
+Engine = Callable[[Sequence[Lane], Cohort], list[Trained]]
+"""Trains a cohort in every lane and returns the sums."""
+Watch = Callable[[Theta], None]
+"""Called with theta after every step; the reference engine checks it."""
+
+
+def step_sum(steps: int, momentum: float) -> float:
+    """Return how far ``steps`` heavy-ball steps go along a constant unit gradient, rate one.
+
+    >>> [round(step_sum(k, 0.9), 2) for k in (1, 2, 3, 4, 5)]
+    [1.0, 2.9, 5.61, 9.05, 13.14]
+    """
+    velocity = total = 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1.0
+        total += velocity
+    return total
+
+
+def _cotangent(
+    algorithm: Algorithm, output: Output, batch: Batch, anchors: dict[str, Output], client: State
+) -> Output:
+    """Return the derivative of the batch's weighted loss in logits and features."""
+    if algorithm.objective is cross_entropy:
+        # softmax minus one-hot: the same number autograd gives, without a graph.
+        classes = torch.arange(output.logits.shape[-1], device=output.logits.device)
+        hit = batch.y.unsqueeze(-1) == classes
+        slope = (torch.softmax(output.logits, -1) - hit.to(output.logits.dtype)) * (
+            batch.weights.unsqueeze(-1)
+        )
+        return Output(slope, torch.zeros_like(output.features))
+
+    def loss(out: Output) -> Tensor:
+        losses = algorithm.objective(out, batch.y, anchors, client)
+        return (losses * batch.weights).sum()
+
+    slope_of: Output = grad(loss)(output)
+    return slope_of
+
+
+def loss_gradient(
+    model: Model,
+    algorithm: Algorithm,
+    theta: Theta,
+    buffers: Buffers,
+    batch: Batch,
+    anchors: dict[str, Output],
+    client: State,
+) -> tuple[Gradient, Buffers]:
+    """Return the gradient of the batch's loss in theta, and the buffers after the forward pass."""
+    if model.pullback is not None:
+        output, buffers = model.forward(theta, buffers, batch.x, True)
+        cotangent = _cotangent(algorithm, output, batch, anchors, client)
+        return model.pullback(theta, batch.x, cotangent), buffers
+
+    def forward(parameters: Theta) -> tuple[Output, Buffers]:
+        return model.forward(parameters, buffers, batch.x, True)
+
+    output, pullback, buffers = vjp(forward, theta, has_aux=True)
+    (gradient,) = pullback(_cotangent(algorithm, output, batch, anchors, client))
+    return gradient, buffers
+
+
+def train(
+    model: Model,
+    algorithm: Algorithm,
+    recipe: Recipe,
+    shared: Broadcast,
+    client: State,
+    batches: Sequence[Batch],
+    lr: float,
+    samples: Tensor,
+    watch: Watch | None = None,
+) -> tuple[Upload, State]:
+    """Train one device for one round and return its upload and its new state.
+
+    w_k^(s,t),h+1 = w_k^(s,t),h - eta^(s,t) v^h+1, with v^h+1 = momentum v^h + direction and
+    v^0 = 0: the momentum is fresh every round.
+    """
+    theta, buffers = shared.theta, shared.buffers
+    frozen = algorithm.anchors(shared, client)
+    velocity: Tensor | None = None
+    for batch in batches:
+        anchors = {
+            name: model.forward(anchor.theta, anchor.buffers, batch.x, False)[0]
+            for name, anchor in frozen.items()
+        }
+        gradient, buffers = loss_gradient(model, algorithm, theta, buffers, batch, anchors, client)
+        direction = algorithm.direction(gradient, theta, shared, client)
+        velocity = direction if velocity is None else recipe.momentum * velocity + direction
+        theta = torch.sub(theta, velocity, alpha=lr)
+        if recipe.radius is not None:
+            theta = vector.project(theta, recipe.radius)
+        if watch is not None:
+            watch(theta)
+    steps = len(batches)
+    run = LocalRun(theta, buffers, steps, step_sum(steps, recipe.momentum), lr, samples)
+    return algorithm.upload(shared, client, run)

@@ -1,0 +1,99 @@
+"""How close two sessions are, and how much a past model should count.
+
+A session's signature is its pseudo-gradient G_s = w_grad^(s,V+1) - w_Pilot. A past session z gets
+the weight mu_(s,z), proportional to exp(-R d(G_s, G_z)). The paper prints d as the plain two-norm;
+its authors' code normalises every tensor first, and only so do their values of R make sense: the
+norm of G depends on the rate, the model and the steps, and can be 0.003 or 30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ebbflow.core.types import Layout
+
+Distance = Callable[[Tensor, Tensor, Layout], float]
+"""d(G_s, G_z), computed in float64."""
+
+
+def raw(a: Tensor, b: Tensor, layout: Layout) -> float:
+    """Return ||a - b||, as the paper prints it."""
+    return float(torch.linalg.vector_norm(a.double() - b.double()))
+
+
+def _unit(v: Tensor) -> Tensor:
+    # A zero tensor (a frozen layer) stays zero rather than becoming 0/0.
+    norm = torch.linalg.vector_norm(v)
+    return v / norm if norm > 0 else v
+
+
+def per_tensor(a: Tensor, b: Tensor, layout: Layout) -> float:
+    """Return the mean over tensors of ||a_i/||a_i|| - b_i/||b_i||||, as the authors' code does.
+
+    Tensors whose name contains "bias" are left out; so are those that are zero on both sides, for
+    they say nothing. The result lies between 0 and 2.
+
+    >>> layout = Layout(("weight", "bias"), ((2,), (1,)))
+    >>> per_tensor(torch.tensor([1.0, 0, 5]), torch.tensor([9.0, 0, -5]), layout)
+    0.0
+    """
+    found = []
+    for name, where in layout.slices().items():
+        left, right = a[where].double(), b[where].double()
+        if "bias" in name or not (left.any() or right.any()):
+            continue
+        found.append(float(torch.linalg.vector_norm(_unit(left) - _unit(right))))
+    return float(np.mean(found)) if found else 0.0
+
+
+def normalised(a: Tensor, b: Tensor, layout: Layout) -> float:
+    """Return ||a/||a|| - b/||b|||| over the whole vectors."""
+    return float(torch.linalg.vector_norm(_unit(a.double()) - _unit(b.double())))
+
+
+def inner_product(a: Tensor, b: Tensor, layout: Layout) -> float:
+    """Return 1 - <a, b> / (||a|| ||b||): zero for the same direction, two for the opposite one."""
+    return 1.0 - float(torch.dot(_unit(a.double()), _unit(b.double())))
+
+
+DISTANCES: dict[str, Distance] = {
+    "per_tensor": per_tensor,
+    "raw": raw,
+    "normalised": normalised,
+    "inner_product": inner_product,
+}
+
+
+def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.float64]:
+    """Return mu_z = exp(-R d_z) / sum exp(-R d), for any R from 0 to infinity.
+
+    R = 0 gives the plain average and R = inf the nearest session alone (ties share). Subtracting
+    the smallest distance first (log-sum-exp) keeps R = 800 from underflowing to 0/0.
+
+    >>> similarity_weights([0.1, 0.2], 0.0).tolist()
+    [0.5, 0.5]
+    >>> similarity_weights([0.1, 0.2], float("inf")).tolist()
+    [1.0, 0.0]
+    """
+    excess = np.asarray(distances, dtype=np.float64)
+    excess = excess - excess.min()
+    with np.errstate(invalid="ignore"):  # inf * 0, for the nearest, is a weight of exp(0)
+        exponent = np.where(excess == 0, 0.0, -scale * excess)
+    powers = np.exp(exponent)
+    return np.asarray(powers / powers.sum())
+
+
+def nearly_uniform(weights: Sequence[float], tolerance: float = 0.05) -> bool:
+    """Say whether the largest weight is within ``tolerance`` of 1/n, relatively.
+
+    Then the warm start is the plain average in all but name, and R or the distance is badly chosen.
+
+    >>> nearly_uniform([0.34, 0.33, 0.33]), nearly_uniform([0.9, 0.1]), nearly_uniform([1.0])
+    (True, False, False)
+    """
+    return len(weights) > 1 and max(weights) * len(weights) < 1 + tolerance

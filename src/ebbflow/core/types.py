@@ -1,0 +1,168 @@
+"""The nouns of ebbflow: what a model, a batch, a session and an upload are.
+
+A model is one vector. ``theta`` has shape ``[P]`` and holds every trained parameter; ``buffers``
+has shape ``[Q]`` and holds what a forward pass updates without a gradient (BatchNorm's running
+means and variances). Everything the method does with models is then vector algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Theta = Tensor
+"""All trained parameters of one model, one after another: ``[P]``."""
+Buffers = Tensor
+"""All floating-point buffers of one model, one after another: ``[Q]``, often empty."""
+Gradient = Tensor
+"""The derivative of a loss in every entry of theta: ``[P]``."""
+Labels = Tensor
+"""Class numbers of a batch: ``[B]``, int64."""
+Indices = NDArray[np.int64]
+"""Row numbers in the training set."""
+State = dict[str, Tensor]
+"""What an algorithm remembers, by name; empty for FedAvg."""
+
+
+class Output(NamedTuple):
+    """What a forward pass gives: class scores, and the representation that MOON contrasts."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Layout(NamedTuple):
+    """Where each named tensor of a module lies in its flat vector."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of entries of each tensor."""
+        return tuple(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
+
+    @property
+    def total(self) -> int:
+        """Length of the flat vector."""
+        return sum(self.sizes)
+
+    def slices(self) -> dict[str, slice]:
+        """Return the range of the flat vector that each tensor takes."""
+        ends = np.cumsum(self.sizes, dtype=np.int64).tolist()
+        starts = [end - size for end, size in zip(ends, self.sizes, strict=True)]
+        return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=True)}
+
+
+class ModelState(NamedTuple):
+    """A model as it travels: parameters and buffers."""
+
+    theta: Theta
+    buffers: Buffers
+
+
+Forward = Callable[[Theta, Buffers, Tensor, bool], tuple[Output, Buffers]]
+"""``forward(theta, buffers, x, train)`` gives the output and the updated buffers."""
+Pullback = Callable[[Theta, Tensor, Output], Gradient]
+"""``pullback(theta, x, cotangent)``: the loss's derivative on the outputs, taken to theta."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as pure functions of its vectors.
+
+    ``pullback`` is a closed form where the model is simple enough to have one; without it the
+    gradient is the vector-Jacobian product of ``forward``. ``vectorise`` says whether mapping over
+    devices pays; ``batch_statistics`` whether padding a batch would change its result.
+    """
+
+    name: str
+    layout: Layout
+    buffer_layout: Layout
+    initial: Callable[[torch.Generator], ModelState]
+    forward: Forward
+    pullback: Pullback | None = None
+    vectorise: bool = True
+    batch_statistics: bool = False
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One split of a data set: inputs ``x [N, ...]`` (normalised float32) and labels ``y [N]``."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set ready to train on."""
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session s: the devices K^(s) that are here, their samples D_k^(s), and its length T.
+
+    ``devices`` are numbers that stay with a device for the whole run (a device that comes back has
+    its old number and its old samples); ``labels`` are the classes that any of them holds.
+    """
+
+    index: int
+    devices: tuple[int, ...]
+    rounds: int
+    labels: tuple[int, ...]
+    shards: Mapping[int, Indices] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z."""
+
+    session: int
+    model: ModelState
+    signature: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a method remembers at a session's start.
+
+    ``pilot`` is w_Pilot; ``entries`` are the kept sessions of P+1..s-1, oldest first (the paper's
+    lists Q1 and Q2). History belongs to one method of one run.
+    """
+
+    pilot: ModelState
+    entries: tuple[Entry, ...] = ()
+
+
+class Start(NamedTuple):
+    """Where a session starts, and why.
+
+    ``weights`` and ``distances`` are keyed by the past session that was drawn on; ``signature`` is
+    the session's pseudo-gradient G_s if the initialiser asked for one.
+    """
+
+    model: ModelState
+    weights: Mapping[int, float] = {}
+    distances: Mapping[int, float] = {}
+    signature: Tensor | None = None
+
+
+Probe = Callable[[ModelState], ModelState]
+"""Runs the V auxiliary rounds from a model, with fresh state that is thrown away afterwards."""
+Initialiser = Callable[[Session, ModelState, Past, Probe], Start]
+"""Chooses w^(s,1) from the carried-over model, the past, and a probe it may or may not use."""

@@ -1,0 +1,192 @@
+"""The fast engine: blocks of devices mapped together, one single-threaded worker per core.
+
+The result does not depend on how the work is cut. A device's own numbers are the same in any block
+(a product over a batch of devices is taken device by device, and a short mini-batch is filled up
+to a size that depends on that device alone), and uploads are added in device order within fixed
+leaves of 16 devices, leaves in order. The block size and the number of workers are therefore free
+to follow the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ebbflow.core.algorithm import Broadcast, Upload, combine
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, train
+from ebbflow.core.types import Examples, Model, State
+
+LEAF = 16  # uploads are added in leaves of so many devices, whatever the block
+PAD = 16  # mini-batches are filled up to a multiple of so many rows
+BLOCK_BYTES = 4 * 2**20  # what a block's mini-batch and vectors may take: about a core's cache
+WINDOW_BYTES = 256 * 2**20  # uploads held at once before they are added up
+
+
+class _Block(NamedTuple):
+    """Devices that train together: their places in the cohort, and the rows of each step."""
+
+    places: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+class Vectorised:
+    """Train a cohort in blocks; the module's text says why the cut does not show.
+
+    Args:
+        model: The model to train.
+        examples: The training set, on the device that computes.
+        recipe: Momentum and projection.
+        block: Devices per block; by default as many as fit the cache.
+        workers: Threads, each of which computes on one core; by default one per core.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        recipe: Recipe,
+        block: int | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self.model = model
+        self.examples = examples
+        self.recipe = recipe
+        self.block = block
+        # One stream of work keeps a GPU busy; a CPU wants a worker per core.
+        cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
+        self._pool = ThreadPoolExecutor(workers or cores, "ebbflow", _one_thread)
+
+    def close(self) -> None:
+        """Release the workers."""
+        self._pool.shutdown()
+
+    def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        """Return, for every lane, the sum of the uploads and the participants' new states."""
+        if not cohort.devices:
+            raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+        totals: list[Upload | None] = [None] * len(lanes)
+        clients: list[dict[int, State]] = [{} for _ in lanes]
+        for window in self._windows(len(cohort.devices), len(lanes)):
+            blocks = list(self._blocks(cohort, window))
+            trained = list(self._pool.map(lambda block: self._train(lanes, cohort, block), blocks))
+            order = np.argsort([place for block in blocks for place in block.places])
+            for i in range(len(lanes)):
+                total = _sum_in_leaves([result[i][0] for result in trained], order)
+                before = totals[i]
+                totals[i] = total if before is None else combine(torch.add, before, total)
+                for result in trained:
+                    clients[i].update(result[i][1])
+        return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
+
+    def _windows(self, devices: int, lanes: int) -> Iterator[range]:
+        fitting = WINDOW_BYTES // (4 * self.model.layout.total * lanes)
+        held = max(1, fitting // LEAF) * LEAF
+        for start in range(0, devices, held):
+            yield range(start, min(start + held, devices))
+
+    def _blocks(self, cohort: Cohort, window: range) -> Iterator[_Block]:
+        """Group the devices whose steps have the same sizes, and cut each group into blocks."""
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for place in window:
+            sizes = (len(rows) for rows in cohort.batches[place])
+            # Batch statistics must never see a padded row.
+            padded = sizes if self.model.batch_statistics else (-(-n // PAD) * PAD for n in sizes)
+            alike.setdefault(tuple(padded), []).append(place)
+        for rows, places in alike.items():
+            size = self._block_size(max(rows))
+            for at in range(0, len(places), size):
+                yield _Block(tuple(places[at : at + size]), rows)
+
+    def _block_size(self, rows: int) -> int:
+        if not self.model.vectorise:
+            return 1
+        if self.block is not None:
+            return self.block
+        inputs = self.examples.x[0].numel() * self.examples.x.element_size()
+        return max(1, BLOCK_BYTES // (rows * inputs + 16 * self.model.layout.total))
+
+    def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
+        """Train one block in every lane, over mini-batches that are gathered once."""
+        batches = [self._gather(cohort, block, step) for step in range(len(block.rows))]
+        devices = [cohort.devices[place] for place in block.places]
+        theta = lanes[0].shared.theta
+        samples = torch.tensor([cohort.samples[place] for place in block.places]).to(theta)
+        return [self._train_lane(lane, devices, batches, samples) for lane in lanes]
+
+    def _gather(self, cohort: Cohort, block: _Block, step: int) -> Batch:
+        rows = np.zeros((len(block.places), block.rows[step]), dtype=np.int64)
+        weights = np.zeros(rows.shape, dtype=np.float32)
+        for i, place in enumerate(block.places):
+            real = cohort.batches[place][step]
+            rows[i, : len(real)] = real
+            weights[i, : len(real)] = 1 / len(real)
+        at = torch.from_numpy(rows).to(self.examples.y.device)
+        x = self.examples.x[at]
+        return Batch(x, self.examples.y[at], torch.from_numpy(weights).to(x))
+
+    def _train_lane(
+        self, lane: Lane, devices: Sequence[int], batches: Sequence[Batch], samples: Tensor
+    ) -> Trained:
+        theta, buffers, extras = lane.shared
+        fresh = lane.algorithm.init_client(theta)
+        states = [lane.clients.get(device, fresh) for device in devices]
+        client = {name: torch.stack([state[name] for state in states]) for name in fresh}
+
+        def one(
+            theta: Tensor, buffers: Tensor, client: State, batches: Sequence[Batch], samples: Tensor
+        ) -> tuple[Upload, State]:
+            shared = Broadcast(theta, buffers, extras)
+            return train(
+                self.model, lane.algorithm, self.recipe, shared, client, batches, lane.lr, samples
+            )
+
+        if self.model.vectorise:
+            # Every device gets its own copy of theta: the first step is then a product over a
+            # batch of devices like all others, whose result no neighbour in the block can touch.
+            count = len(devices)
+            upload, client = vmap(one)(
+                theta.expand(count, -1).clone(),
+                buffers.expand(count, -1).clone(),
+                client,
+                batches,
+                samples,
+            )
+        else:
+            first = [Batch(*(field[0] for field in batch)) for batch in batches]
+            alone = {name: value[0] for name, value in client.items()}
+            upload, client = one(theta, buffers, alone, first, samples[0])
+            upload = combine(lambda field: field.unsqueeze(0), upload)
+            client = {name: value.unsqueeze(0) for name, value in client.items()}
+        after = {
+            device: {name: value[i] for name, value in client.items()}
+            for i, device in enumerate(devices)
+        }
+        return upload, after
+
+
+def _sum_in_leaves(parts: Sequence[Upload], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Upload:
+    """Add the uploads of all blocks in device order, leaf by leaf."""
+    back = torch.from_numpy(order)
+    joined = combine(lambda *fields: torch.cat(fields)[back.to(fields[0].device)], *parts)
+    leaves = [
+        combine(lambda field, at=at: field[at : at + LEAF].sum(0), joined)
+        for at in range(0, len(order), LEAF)
+    ]
+    total = leaves[0]
+    for leaf in leaves[1:]:
+        total = combine(torch.add, total, leaf)
+    return total
+
+
+def _one_thread() -> None:
+    # Two threads in one product change some shapes' bits, and spinning threads starve beside a
+    # busy neighbour: each worker computes alone.
+    torch.set_num_threads(1)

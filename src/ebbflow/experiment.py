@@ -1,0 +1,416 @@
+"""An experiment: a configuration in, records out, with or without a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ebbflow import records
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.config import Config, nearest
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Recipe
+from ebbflow.core.rng import generator, torch_generator
+from ebbflow.core.signature import DISTANCES
+from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, Session
+from ebbflow.data import datasets, schedule
+from ebbflow.data.partition import PARTITIONS, label_groups
+from ebbflow.engines import Sequential, Vectorised
+from ebbflow.history import retention
+from ebbflow.initialisers import INITIALISERS
+from ebbflow.metrics import summary_rows
+from ebbflow.models import MODELS
+from ebbflow.records import Records, Round
+from ebbflow.runs import RunFolder, start_events, write_json
+from ebbflow.simulate import (
+    Method,
+    Track,
+    Watcher,
+    World,
+    new_tracks,
+    polynomial_rates,
+    simulate,
+)
+
+
+def run(
+    config: Config,
+    out: Path | None = None,
+    *,
+    dataset: Dataset | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> Records:
+    """Run an experiment and return its records.
+
+    Args:
+        config: A resolved configuration.
+        out: The run folder to write; without one everything stays in memory.
+        dataset: Data that is already here, instead of the one that the configuration names.
+        watchers: Others that want to follow, such as a progress display.
+    """
+    if out is None:
+        return _run_in_memory(config, _prepared(config, dataset), watchers)
+    # The folder comes first, so that a run that is killed while it loads data can be resumed.
+    folder = RunFolder.create(out, config.model_dump(mode="json"))
+    try:
+        data = _prepared(config, dataset)
+    except BaseException:
+        folder.discard()
+        raise
+    return _run_in_folder(config, folder, data, watchers)
+
+
+def resume(
+    path: Path, *, dataset: Dataset | None = None, watchers: Sequence[Watcher] = ()
+) -> Records:
+    """Go on with a run from its last checkpoint; a finished run is only read again."""
+    folder = RunFolder.open(path)
+    config = Config.model_validate(records.read_json(path / records.CONFIG))
+    return _run_in_folder(config, folder, _prepared(config, dataset), watchers)
+
+
+def read_config(folder: Path) -> Config:
+    """Return the resolved configuration of a run folder."""
+    return Config.model_validate(records.read_json(folder / records.CONFIG))
+
+
+class _Memory:
+    """A watcher that keeps everything in lists."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Round] = []
+        self.events: list[dict[str, Any]] = []
+
+    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        self.events += start_events(world, session, tracks)
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        self.rounds += rounds
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        pass
+
+
+def _run_in_memory(config: Config, data: Dataset, watchers: Sequence[Watcher]) -> Records:
+    memory = _Memory()
+    with _one_thread():
+        for seed in config.seeds:
+            world = build_world(config, data, seed)
+            _simulate(world, new_tracks(world, methods_of(world)), [memory, *watchers])
+    rows = _rows(config, memory.rounds)
+    return Records(config.model_dump(mode="json"), memory.rounds, rows, memory.events)
+
+
+def _run_in_folder(
+    config: Config, folder: RunFolder, data: Dataset, watchers: Sequence[Watcher]
+) -> Records:
+    try:
+        with _one_thread():
+            _note_environment(folder, data)
+            checkpoint = folder.rewind()
+            done = config.seeds.index(checkpoint["seed"]) if checkpoint else 0
+            for seed in config.seeds[done:]:
+                world = build_world(config, data, seed)
+                tracks = new_tracks(world, methods_of(world))
+                after = (0, 0)
+                if checkpoint and checkpoint["seed"] == seed:
+                    folder.restore(checkpoint, world, tracks)
+                    after = (checkpoint["session"], checkpoint["round"])
+                _simulate(world, tracks, [folder, *watchers], after)
+        rounds = records.read_rounds(folder.path)
+        summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
+        write_json(folder.path / records.SUMMARY, summary)
+    finally:
+        folder.close()
+    return records.read_records(folder.path)
+
+
+def _simulate(
+    world: World,
+    tracks: Sequence[Track],
+    watchers: Sequence[Watcher],
+    after: tuple[int, int] = (0, 0),
+) -> None:
+    choice = world.config.engine
+    data = world.dataset.train
+    if choice.kind == "sequential":
+        simulate(world, tracks, Sequential(world.model, data, world.recipe), watchers, after)
+        return
+    engine = Vectorised(world.model, data, world.recipe, choice.block, choice.workers)
+    try:
+        simulate(world, tracks, engine, watchers, after)
+    finally:
+        engine.close()
+
+
+def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    setting = {
+        "dataset": config.dataset,
+        "partition": config.partition.kind,
+        "overlap": config.partition.overlap,
+        "alpha": config.partition.alpha,
+    }
+    return summary_rows(
+        rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting
+    )
+
+
+# --- building ------------------------------------------------------------------------------------
+
+
+def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
+    """Check every name, load the data, and try out the first world before anything is computed."""
+    for names, known, what, key in (
+        (config.algorithm, ALGORITHMS, "algorithm", "algorithm"),
+        (config.methods, INITIALISERS, "method", "methods"),
+        ([config.model.kind], MODELS, "model", "model.kind"),
+        ([config.partition.kind], PARTITIONS, "partition", "partition.kind"),
+        ([config.warm_start.distance], DISTANCES, "distance", "warm_start.distance"),
+    ):
+        for name in names:
+            if name not in known:
+                raise nearest(name, known, what, key)
+    _check_device(config.device)
+    if dataset is None:
+        limits = config.data
+        dataset = datasets.load(
+            config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
+        )
+    train, test = (
+        Examples(split.x.to(config.device), split.y.to(config.device))
+        for split in (dataset.train, dataset.test)
+    )
+    dataset = Dataset(dataset.name, train, test, dataset.classes)
+    for seed in config.seeds:
+        methods_of(build_world(config, dataset, seed))
+    return dataset
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise EbbflowError(f'device = "{name}" is no torch device: use cpu or cuda') from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise EbbflowError(f'device = "{name}": torch finds no GPU here; use device = "cpu"')
+
+
+def build_world(config: Config, dataset: Dataset, seed: int) -> World:
+    """Return what all methods share under one seed."""
+    sample_shape = tuple(dataset.train.x.shape[1:])
+    model = MODELS[config.model.kind](sample_shape, dataset.classes)
+    initial = model.initial(torch_generator(seed, "initial"))
+    moved = type(initial)(initial.theta.to(config.device), initial.buffers.to(config.device))
+    sessions = build_sessions(config, dataset, seed)
+    return World(config, seed, dataset, model, moved, sessions, _retention(config, model))
+
+
+def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
+    """Return who is here in which session, with which samples and for how long."""
+    y = dataset.train.y.cpu().numpy()
+    roster = _roster(config, seed)
+    shards = _shards(config, dataset, y, roster, seed)
+    tested = set(dataset.test.y.unique().tolist())
+    sessions = []
+    for index, presence in enumerate(roster.sessions, start=1):
+        own = {device: shards[device] for device in presence.devices}
+        labels = tuple(np.unique(y[np.concatenate(list(own.values()))]).tolist())
+        if not tested.intersection(labels):
+            raise EbbflowError(
+                f"session {index} holds the labels {list(labels)}, and the test set of "
+                f"{dataset.name} has no sample of any: use a test set that covers them"
+            )
+        usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
+        rounds = presence.rounds or usual or 1
+        sessions.append(Session(index, presence.devices, rounds, labels, own))
+    return sessions
+
+
+def _roster(config: Config, seed: int) -> schedule.Roster:
+    choice = config.schedule
+    if choice.kind == "groups":
+        return schedule.alternating(config.sessions, config.partition.devices or 1)
+    cut = schedule.Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
+    if choice.kind == "trace":
+        events = schedule.read_trace(Path(choice.file or ""))
+        return schedule.from_trace(
+            events, cut, sessions=config.sessions, round_time=choice.round_time
+        )
+    devices = config.partition.devices or 1
+    return schedule.random_roster(
+        (seed, "schedule"),
+        sessions=config.sessions,
+        # By Little's law this many arrivals keep the population where it started.
+        arrivals=choice.arrivals or devices / choice.stay,
+        stay=choice.stay,
+        return_probability=choice.return_probability,
+        away=choice.away,
+        initial=devices,
+        cut=cut,
+        round_time=choice.round_time,
+    )
+
+
+def _shards(
+    config: Config, dataset: Dataset, y: Indices, roster: schedule.Roster, seed: int
+) -> dict[int, Indices]:
+    """Give every device that is ever here its samples, once for the whole run."""
+    here = sorted({device for presence in roster.sessions for device in presence.devices})
+    every = tuple(range(dataset.classes))
+    if config.partition.overlap is None:
+        groups = [(here, tuple(label for label in every if (y == label).any()))]
+    else:
+        first, second = label_groups(dataset.classes, config.partition.overlap)
+        if config.schedule.kind == "groups":
+            half = config.partition.devices or 1
+            groups = [(here[:half], first), (here[half:], second)]
+        else:  # arrivals alternate between the two label sets
+            groups = [
+                ([device for device in here if device % 2 == 0], first),
+                ([device for device in here if device % 2 == 1], second),
+            ]
+    partition = PARTITIONS[config.partition.kind]
+    shards: dict[int, Indices] = {}
+    for number, (devices, labels) in enumerate(groups):
+        if devices:
+            draw = generator(seed, "partition", number)
+            parts = partition(y, labels, len(devices), config.partition.alpha, draw)
+            shards |= dict(zip(devices, parts, strict=True))
+    return shards
+
+
+def methods_of(world: World) -> list[Method]:
+    """Return every combination of algorithm and way to start, at the algorithm's rates."""
+    config = world.config
+    found = []
+    for algorithm_name in config.algorithm:
+        algorithm = ALGORITHMS[algorithm_name]()
+        pilot_rates, rates = _rates(config, algorithm_name)
+        for name in config.methods:
+            initialiser = INITIALISERS[name](
+                world.model.layout, config.warm_start.distance, config.warm_start.scale or 0.0
+            )
+            found.append(Method(name, initialiser, algorithm, pilot_rates, rates))
+    return found
+
+
+def _rates(config: Config, algorithm: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the rates of a pilot session and of a later one."""
+    lengths = (config.pilot.rounds or 1, config.rounds or 1)
+    if config.lr.file is not None:
+        given = _read_rates(Path(config.lr.file), max(lengths))
+        return given, given
+    rate = config.lr.algorithms[algorithm]
+    first, second = (
+        polynomial_rates(rate.initial or 0.0, rate.floor or 0.0, config.lr.power, length)
+        for length in lengths
+    )
+    return first, second
+
+
+def _read_rates(path: Path, rounds: int) -> tuple[float, ...]:
+    """Read a rate for every round: a JSON list, or one number per line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EbbflowError(f'lr.file = "{path}" cannot be read ({error}): check the path') from None
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else text.split()
+        rates = tuple(float(rate) for rate in found)
+    except (ValueError, TypeError):
+        raise EbbflowError(
+            f'lr.file = "{path}" should hold a JSON list of rates or one rate per line'
+        ) from None
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise EbbflowError(f'lr.file = "{path}" holds a rate that is not a positive number')
+    if len(rates) < rounds:
+        raise EbbflowError(
+            f'lr.file = "{path}" holds {len(rates)} rates and a session has {rounds} rounds: add '
+            "rates or lower rounds"
+        )
+    return rates
+
+
+def _retention(config: Config, model: Model) -> retention.Retention:
+    limit = config.history.limit or 1
+    if config.history.keep == "last":
+        return retention.keep_last(limit)
+    if config.history.keep == "diverse":
+        measure = DISTANCES[config.warm_start.distance]
+
+        def apart(a: Entry, b: Entry) -> float:
+            # A method that never probes has no signatures; its final models stand in for them.
+            if a.signature is None or b.signature is None:
+                return measure(a.model.theta, b.model.theta, model.layout)
+            return measure(a.signature, b.signature, model.layout)
+
+        return retention.keep_diverse(limit, apart)
+    return retention.keep_all
+
+
+# --- surroundings --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread in this one, too: the engine's workers are the parallelism."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Return a digest of every sample and label."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split in (dataset.train, dataset.test):
+        for tensor in (split.x, split.y):
+            digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _note_environment(folder: RunFolder, data: Dataset) -> None:
+    """Write what the run was made with; on resuming, refuse data that has changed."""
+    found = fingerprint(data)
+    path = folder.path / records.ENVIRONMENT
+    if path.exists():
+        before = records.read_json(path)["dataset"]["digest"]
+        if before != found:
+            raise EbbflowError(
+                f"the data set {data.name} is not the one that {folder.path} was started with "
+                "(its digest differs): restore the data, or start a new run"
+            )
+        return
+    libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
+    write_json(
+        path,
+        {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            "versions": {name: version(name) for name in libraries},
+            "dataset": {
+                "name": data.name,
+                "train": len(data.train),
+                "test": len(data.test),
+                "classes": data.classes,
+                "digest": found,
+            },
+        },
+    )

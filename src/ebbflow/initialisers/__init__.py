@@ -1,0 +1,15 @@
+"""Ways to start a session, one file each; `INITIALISERS` names them."""
+
+from collections.abc import Callable
+
+from ebbflow.core.types import Initialiser, Layout
+from ebbflow.initialisers.average import average
+from ebbflow.initialisers.previous import previous
+from ebbflow.initialisers.warm_start import warm_start
+
+INITIALISERS: dict[str, Callable[[Layout, str, float], Initialiser]] = {
+    "warm_start": warm_start,
+    "previous": lambda layout, distance, scale: previous(),
+    "average": lambda layout, distance, scale: average(),
+}
+"""Builders by name; each takes the model's layout, the distance's name and R."""

@@ -1,0 +1,27 @@
+"""A multilayer perceptron with one hidden layer of 200 units."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from ebbflow.core.types import Model
+from ebbflow.models.module import from_module
+
+
+class _Perceptron(nn.Module):
+    def __init__(self, inputs: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.hidden(x.flatten(1)).relu()
+        return self.head(features), features
+
+
+def mlp(sample_shape: tuple[int, ...], classes: int, hidden: int = 200) -> Model:
+    """Return inputs - 200 ReLU - classes; MOON's representation is the hidden layer."""
+    inputs = math.prod(sample_shape)
+    return from_module(lambda: _Perceptron(inputs, hidden, classes), "mlp")

@@ -1,0 +1,90 @@
+"""What a run leaves behind, read without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ebbflow.core.errors import EbbflowError
+
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+SUMMARY = "summary.json"
+
+
+class Round(NamedTuple):
+    """What one method reached in one round: one line of ``metrics.jsonl``.
+
+    ``accuracy`` is in percent, over the test samples of the labels present in the session, after
+    the round's aggregation; rounds and sessions count from one.
+    """
+
+    algorithm: str
+    method: str
+    seed: int
+    session: int
+    round: int
+    accuracy: float
+    loss: float
+    lr: float
+    devices: int
+    participants: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The outcome of an experiment.
+
+    ``rounds`` holds every round of every method, ``rows`` the window accuracies as in
+    ``summary.json``, ``events`` what happened besides (each session's start with the past sessions
+    it drew on, warnings); ``folder`` is where the files are, if any were written.
+    """
+
+    config: dict[str, Any]
+    rounds: list[Round] = field(repr=False)
+    rows: list[dict[str, Any]] = field(repr=False)
+    events: list[dict[str, Any]] = field(repr=False)
+    folder: Path | None = None
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON Lines file, up to a line that a crash cut short."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object that a file of a run folder holds."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EbbflowError(f"{path.parent} holds no ebbflow run ({path.name} is missing): check the "
+                           "path") from None
+    except (ValueError, OSError) as error:
+        raise EbbflowError(f"{path} cannot be read ({error}): restore it or start a new run") from None
+    if not isinstance(found, dict):
+        raise EbbflowError(f"{path} does not hold an object: restore it or start a new run")
+    return found
+
+
+def read_rounds(folder: Path) -> list[Round]:
+    """Return every round in a run folder."""
+    return [Round(**line) for line in read_lines(folder / METRICS)]
+
+
+def read_records(folder: Path) -> Records:
+    """Return the records of a finished run."""
+    summary = read_json(folder / SUMMARY)
+    return Records(
+        summary["config"], read_rounds(folder), summary["rows"],
+        list(read_lines(folder / EVENTS)), folder,
+    )

@@ -1,0 +1,311 @@
+"""The run folder: a run that explains itself and survives a crash.
+
+Nothing is lost but the rounds since the last checkpoint, and those come out the same again, bit by
+bit, because every draw is a function of names. The order of writing makes it so: history entries
+first, then the checkpoint that refers to them (with the lengths of the line files at that moment),
+and only then are entries deleted that the checkpoint no longer needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ebbflow import records
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import sha256, write_atomically
+from ebbflow.core.signature import nearly_uniform
+from ebbflow.core.types import ModelState, Session, Start, State
+from ebbflow.history.store import Store
+from ebbflow.records import Round
+from ebbflow.simulate import Method, Track, World, evaluate, labelled
+
+CHECKPOINT = "checkpoint.json"
+HISTORY = "history"
+
+
+class RunFolder:
+    """A folder that a run is written to; also the watcher that writes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = FileLock(path / ".lock")
+        self._lines: dict[str, IO[bytes]] = {}
+        self._saved_at = time.monotonic()
+        self._session_began = time.monotonic()
+
+    # --- making, opening, closing ---------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
+        """Make a new folder with a configuration in it."""
+        if (path / records.CONFIG).exists():
+            raise EbbflowError(
+                f"{path} already holds a run: go on with it by `ebbflow resume {path}`, or choose "
+                "another --out"
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / records.CONFIG, config)
+        folder = cls(path)
+        folder._acquire()
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing run to go on with it."""
+        records.read_json(path / records.CONFIG)
+        folder = cls(path)
+        folder._acquire()
+        return folder
+
+    def _acquire(self) -> None:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise EbbflowError(
+                f"another process is writing to {self.path}: wait for it, or stop it first"
+            ) from None
+
+    def close(self) -> None:
+        """Close the line files and let others write."""
+        for file in self._lines.values():
+            file.close()
+        self._lines.clear()
+        self._lock.release()
+
+    def discard(self) -> None:
+        """Remove a folder in which nothing was computed."""
+        self.close()
+        for name in (records.CONFIG, records.ENVIRONMENT, ".lock"):
+            (self.path / name).unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    # --- watching -------------------------------------------------------------------------------
+
+    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """Record where each method starts, and which past sessions it drew on."""
+        self._session_began = time.monotonic()
+        self._append(records.EVENTS, start_events(world, session, tracks))
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """Record a round, and save everything now and then."""
+        self._append(records.METRICS, [r._asdict() for r in rounds])
+        due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
+        if due and rounds[0].round < session.rounds:
+            self._save_checkpoint(world, session, rounds[0].round, tracks)
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """Save the session's models, then the checkpoint, then drop what is no longer kept."""
+        seconds = time.monotonic() - self._session_began
+        event = {"event": "finished", "seed": world.seed, "session": session.index}
+        self._append(records.EVENTS, [{**event, "seconds": round(seconds, 3)}])
+        for track in tracks:
+            store = self.store(world, track.method)
+            if session.index == world.config.pilot.sessions and track.pilot is not None:
+                store.write_pilot(track.pilot)
+            for entry in track.entries:
+                if entry.session == session.index:
+                    start = track.start.weights if track.start else {}
+                    drawn = {str(z): weight for z, weight in start.items()}
+                    store.write(entry, devices=len(session.devices), drew_on=drawn)
+        self._save_checkpoint(world, session, 0, tracks)
+        for track in tracks:
+            self.store(world, track.method).keep([entry.session for entry in track.entries])
+
+    def store(self, world: World, method: Method) -> Store:
+        """Return where a method's history lies."""
+        where = self.path / HISTORY / method.algorithm.name / method.name / f"seed-{world.seed}"
+        return Store(where, world.model.layout, world.model.buffer_layout)
+
+    def _append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
+        if name not in self._lines:
+            self._lines[name] = (self.path / name).open("ab")
+        lines = "".join(json.dumps(o, allow_nan=True) + "\n" for o in objects)
+        self._lines[name].write(lines.encode())
+        self._lines[name].flush()
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def _save_checkpoint(
+        self, world: World, session: Session, t: int, tracks: Sequence[Track]
+    ) -> None:
+        lengths = {}
+        for name, file in self._lines.items():
+            os.fsync(file.fileno())
+            lengths[name] = file.tell()
+        content = save(_pack(tracks))
+        name = f"checkpoint-{world.seed}-{session.index}-{t}.safetensors"
+        write_atomically(self.path / name, content)
+        write_json(
+            self.path / CHECKPOINT,
+            {
+                "version": 1,
+                "seed": world.seed,
+                "session": session.index,
+                "round": t,
+                "lengths": lengths,
+                "tensors": name,
+                "sha256": sha256(content),
+                "tracks": [_facts(track) for track in tracks],
+            },
+        )
+        for old in self.path.glob("checkpoint-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+        self._saved_at = time.monotonic()
+
+    def rewind(self) -> dict[str, Any] | None:
+        """Cut the line files back to the last checkpoint and return it; None if there is none."""
+        path = self.path / CHECKPOINT
+        checkpoint = records.read_json(path) if path.exists() else None
+        for name in (records.METRICS, records.EVENTS):
+            kept = checkpoint["lengths"].get(name, 0) if checkpoint else 0
+            lines = self.path / name
+            if lines.exists():
+                if lines.stat().st_size < kept:
+                    raise EbbflowError(
+                        f"{lines} is shorter than when the run was last saved: restore the file, "
+                        "or start a new run"
+                    )
+                os.truncate(lines, kept)
+        return checkpoint
+
+    def restore(self, checkpoint: dict[str, Any], world: World, tracks: Sequence[Track]) -> None:
+        """Bring fresh tracks to where the checkpoint left them."""
+        path = self.path / checkpoint["tensors"]
+        try:
+            content = path.read_bytes()
+        except OSError:
+            raise EbbflowError(f"the checkpoint {path} is missing: start a new run") from None
+        if sha256(content) != checkpoint["sha256"]:
+            raise EbbflowError(
+                f"the checkpoint {path} does not match its checksum: restore the file, or start a "
+                "new run"
+            )
+        tensors = load(content)
+        for i, (track, facts) in enumerate(zip(tracks, checkpoint["tracks"], strict=True)):
+            _unpack(track, facts, tensors, f"{i}/", world.config.device)
+            store = self.store(world, track.method)
+            track.entries = [store.read(session) for session in facts["entries"]]
+
+
+def start_events(
+    world: World, session: Session, tracks: Sequence[Track]
+) -> list[dict[str, Any]]:
+    """Return one record per method: where it starts, what it drew on, and a warning if need be."""
+    test = labelled(world.dataset.test, session.labels)
+    events: list[dict[str, Any]] = []
+    for track in tracks:
+        start = track.start or Start(track.model)
+        accuracy, loss = evaluate(world.model, track.model, test)
+        about = {
+            "algorithm": track.method.algorithm.name,
+            "method": track.method.name,
+            "seed": world.seed,
+            "session": session.index,
+        }
+        probed = start.signature is not None
+        events.append(
+            {
+                "event": "start",
+                **about,
+                "devices": list(session.devices),
+                "labels": list(session.labels),
+                "rounds": session.rounds,
+                "accuracy": accuracy,
+                "loss": loss,
+                "weights": {str(z): weight for z, weight in start.weights.items()},
+                "distances": {str(z): d for z, d in start.distances.items()},
+                "probe_rounds": world.config.probe.rounds if probed else 0,
+            }
+        )
+        if probed and nearly_uniform(list(start.weights.values())):
+            events.append(
+                {
+                    "event": "warning",
+                    **about,
+                    "text": f"the weights of the {len(start.weights)} past sessions are nearly "
+                    "uniform, so the warm start is close to the plain average: raise "
+                    f"warm_start.scale (R, now {world.config.warm_start.scale:g}) or use "
+                    'warm_start.distance = "per_tensor"',
+                }
+            )
+    return events
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write an object as indented JSON, atomically."""
+    write_atomically(path, (json.dumps(content, indent=1, allow_nan=True) + "\n").encode())
+
+
+def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:
+    """Return every tensor of the tracks under a name of its own."""
+    tensors: dict[str, Tensor] = {}
+    for i, track in enumerate(tracks):
+        named = {"theta": track.model.theta, "buffers": track.model.buffers}
+        named |= {f"server/{name}": value for name, value in track.server.items()}
+        for device, state in track.clients.items():
+            named |= {f"clients/{device}/{name}": value for name, value in state.items()}
+        models = [("pilot", track.pilot)] if track.pilot is not None else []
+        models += [(f"pilots/{n}", model) for n, model in enumerate(track.pilots)]
+        for name, model in models:
+            named |= {f"{name}/theta": model.theta, f"{name}/buffers": model.buffers}
+        if track.start is not None and track.start.signature is not None:
+            named["signature"] = track.start.signature
+        # Clones, because safetensors refuses tensors that share memory, as leader and follower do.
+        tensors |= {f"{i}/{name}": value.cpu().clone() for name, value in named.items()}
+    return tensors
+
+
+def _facts(track: Track) -> dict[str, Any]:
+    start = track.start
+    return {
+        "algorithm": track.method.algorithm.name,
+        "method": track.method.name,
+        "server": list(track.server),
+        "clients": {str(device): list(state) for device, state in track.clients.items()},
+        "pilot": track.pilot is not None,
+        "pilots": len(track.pilots),
+        "entries": [entry.session for entry in track.entries],
+        "weights": {str(z): w for z, w in start.weights.items()} if start else {},
+        "distances": {str(z): d for z, d in start.distances.items()} if start else {},
+    }
+
+
+def _unpack(
+    track: Track, facts: dict[str, Any], tensors: dict[str, Tensor], prefix: str, device: str
+) -> None:
+    def model(name: str) -> ModelState:
+        return ModelState(tensors[f"{prefix}{name}theta"], tensors[f"{prefix}{name}buffers"])
+
+    def state(where: str, names: Sequence[str]) -> State:
+        return {name: tensors[f"{prefix}{where}{name}"].to(device) for name in names}
+
+    here = model("")
+    track.model = ModelState(here.theta.to(device), here.buffers.to(device))
+    track.server = state("server/", facts["server"])
+    track.clients = {
+        int(device_number): state(f"clients/{device_number}/", names)
+        for device_number, names in facts["clients"].items()
+    }
+    track.pilot = model("pilot/") if facts["pilot"] else None
+    track.pilots = [model(f"pilots/{n}/") for n in range(facts["pilots"])]
+    track.start = Start(
+        here,
+        {int(z): weight for z, weight in facts["weights"].items()},
+        {int(z): distance for z, distance in facts["distances"].items()},
+        tensors.get(f"{prefix}signature"),
+    )

@@ -1,0 +1,386 @@
+"""The paper's Algorithm 1, for any number of methods side by side.
+
+Read it beside the paper: `simulate` is the loop over sessions and rounds, `_begin` is "Pseudo-
+Gradient Computation" and "Initial Model Construction", `_advance` is one round of "Main Training"
+(and of "Pilot Preparation", which differs only in what is done with the result), `_finish` saves
+w^(s,T+1) and makes the pilot model.
+
+Methods that are compared run in lockstep over the same devices and mini-batches. As long as two of
+them are in the same place (all are, until the first session at which there is a choice) the round
+is computed once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from ebbflow.config import Config, StepCount
+from ebbflow.core import vector
+from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.errors import TrainingError
+from ebbflow.core.local import Cohort, Engine, Lane, Recipe
+from ebbflow.core.rng import generator
+from ebbflow.core.types import (
+    Dataset,
+    Entry,
+    Examples,
+    Initialiser,
+    Model,
+    ModelState,
+    Past,
+    Session,
+    Start,
+    State,
+)
+from ebbflow.data.batches import local_batches
+from ebbflow.data.schedule import participants
+from ebbflow.engines import Sequential
+from ebbflow.history.retention import Retention
+from ebbflow.records import Round
+
+EVALUATION_ROWS = 4096  # test samples per forward pass
+
+
+@dataclass(frozen=True)
+class Method:
+    """A compared method: a way to start sessions, on an FL algorithm, at its rates.
+
+    ``rates`` holds eta^(s,t) for t = 1..T of a pilot session and of a later one.
+    """
+
+    name: str
+    initialiser: Initialiser
+    algorithm: Algorithm
+    pilot_rates: tuple[float, ...]
+    rates: tuple[float, ...]
+
+    def rate(self, session: Session, t: int, pilot: int) -> float:
+        """Return eta^(s,t); a session longer than its schedule stays at the last rate."""
+        rates = self.pilot_rates if session.index <= pilot else self.rates
+        return rates[min(t, len(rates)) - 1]
+
+
+@dataclass(frozen=True)
+class World:
+    """All that methods share under one seed: data, model, initial weights, who comes and goes."""
+
+    config: Config
+    seed: int
+    dataset: Dataset
+    model: Model
+    initial: ModelState
+    sessions: Sequence[Session]
+    retention: Retention
+
+    @property
+    def recipe(self) -> Recipe:
+        """How every device steps."""
+        return Recipe(self.config.local.momentum, self.config.local.radius)
+
+
+@dataclass
+class Track:
+    """Where one method stands.
+
+    ``model`` is w^(s,t); ``server`` and ``clients`` are its algorithm's state; ``pilots`` are the
+    final models of the pilot sessions until ``pilot`` is made of them; ``entries`` is the history
+    (the lists Q1 and Q2); ``start`` says where the running session started. Tensors are replaced,
+    never changed in place, so tracks may share them.
+    """
+
+    method: Method
+    model: ModelState
+    server: State = field(default_factory=dict)
+    clients: dict[int, State] = field(default_factory=dict)
+    pilots: list[ModelState] = field(default_factory=list)
+    pilot: ModelState | None = None
+    entries: list[Entry] = field(default_factory=list)
+    start: Start | None = None
+
+
+class Watcher(Protocol):
+    """Someone who follows a simulation: a run folder, a progress bar, a list in memory."""
+
+    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """A session has been given its starting models."""
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """A round is over in every track."""
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """A session is over and its models are in the history."""
+
+
+def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
+    """Return the methods at the very beginning: w^(1,1) is the same for all."""
+    return [Track(method, world.initial) for method in methods]
+
+
+def simulate(
+    world: World,
+    tracks: Sequence[Track],
+    engine: Engine,
+    watchers: Sequence[Watcher],
+    after: tuple[int, int] = (0, 0),
+) -> None:
+    """Run Algorithm 1 in every track, from the beginning or from where it was left.
+
+    Args:
+        world: Data, model and sessions.
+        tracks: The methods; they hold the final models afterwards.
+        engine: Trains a cohort of devices.
+        watchers: Told of every session's start, every round and every session's end.
+        after: Session and round that were already completed; (s, 0) means that s is over.
+    """
+    done, completed_rounds = after
+    for session in world.sessions:
+        if session.index < done or (session.index == done and completed_rounds == 0):
+            continue
+        first = 1
+        if session.index == done:
+            first = completed_rounds + 1
+        else:
+            for track in tracks:
+                _begin(world, track, session, engine)
+            for watcher in watchers:
+                watcher.started(world, session, tracks)
+        leaders = _leaders(tracks)
+        for t in range(first, session.rounds + 1):
+            rounds = _advance(world, tracks, leaders, session, t, engine)
+            for watcher in watchers:
+                watcher.advanced(world, session, tracks, rounds)
+        for track in tracks:
+            _finish(world, track, session)
+        for watcher in watchers:
+            watcher.finished(world, session, tracks)
+
+
+def _begin(world: World, track: Track, session: Session, engine: Engine) -> None:
+    """Choose w^(s,1) and give the algorithm a fresh state."""
+    pilot = world.config.pilot
+    if session.index <= pilot.sessions or track.pilot is None:
+        track.start = Start(track.model)
+    else:
+        fresh = session.index == pilot.sessions + 1 and not pilot.carry_over
+        carried = _move(world.initial if fresh else track.model, "cpu")
+
+        def probe(model: ModelState) -> ModelState:
+            return run_probe(world, track.method, session, engine, model)
+
+        past = Past(track.pilot, tuple(track.entries))
+        track.start = track.method.initialiser(session, carried, past, probe)
+    track.model = _move(track.start.model, world.config.device)
+    track.server = track.method.algorithm.init_server(track.model.theta)
+    track.clients = {}
+
+
+def run_probe(
+    world: World, method: Method, session: Session, engine: Engine, model: ModelState
+) -> ModelState:
+    """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh."""
+    choice = world.config.probe
+    rate = method.rate(session, 1, world.config.pilot.sessions)
+    lr = {"half": rate / 2, "same": rate}[choice.lr] if isinstance(choice.lr, str) else choice.lr
+    sampled = _participants(world, session, 0, "probe-participants", choice.share)
+    there = _move(model, world.config.device)
+    auxiliary = Track(method, there, method.algorithm.init_server(there.theta))
+    for v in range(1, choice.rounds + 1):
+        steps, batch = choice.steps or 1, choice.batch or 1  # resolved: neither is empty
+        cohort = _cohort(world, session, v, sampled, steps, batch, "probe")
+        _train_round(world, [auxiliary], [lr], cohort, engine)
+    return _move(auxiliary.model, "cpu")
+
+
+def _advance(
+    world: World,
+    tracks: Sequence[Track],
+    leaders: Sequence[int],
+    session: Session,
+    t: int,
+    engine: Engine,
+) -> list[Round]:
+    """Train round t in every track and evaluate w^(s,t+1)."""
+    config = world.config
+    present = _participants(world, session, t, "participants", config.participation.share)
+    batch = config.local.batch or 1
+    cohort = _cohort(world, session, t, present, config.local.steps, batch, "local")
+    ahead = [tracks[i] for i in sorted(set(leaders))]
+    rates = [track.method.rate(session, t, config.pilot.sessions) for track in ahead]
+    _train_round(world, ahead, rates, cohort, engine)
+    test = labelled(world.dataset.test, session.labels)
+    scores = {id(track): evaluate(world.model, track.model, test) for track in ahead}
+    rounds = []
+    for track, leader in zip(tracks, leaders, strict=True):
+        led = tracks[leader]
+        track.model, track.server, track.clients = led.model, led.server, led.clients
+        accuracy, loss = scores[id(led)]
+        rounds.append(
+            Round(
+                algorithm=track.method.algorithm.name,
+                method=track.method.name,
+                seed=world.seed,
+                session=session.index,
+                round=t,
+                accuracy=accuracy,
+                loss=loss,
+                lr=track.method.rate(session, t, config.pilot.sessions),
+                devices=len(session.devices),
+                participants=len(present),
+            )
+        )
+    return rounds
+
+
+def _finish(world: World, track: Track, session: Session) -> None:
+    """Save w^(s,T+1): for the pilot model, or into the history."""
+    final = _move(track.model, "cpu")
+    pilot = world.config.pilot
+    if session.index <= pilot.sessions:
+        track.pilots = [*track.pilots, final]
+        if session.index == pilot.sessions:
+            track.pilot = vector.mix(
+                track.pilots, pilot_weights(len(track.pilots), pilot.combine, pilot.decay)
+            )
+            track.pilots = []
+        return
+    signature = track.start.signature if track.start is not None else None
+    entries = [*track.entries, Entry(session.index, final, signature)]
+    track.entries = [entries[i] for i in world.retention(entries)]
+
+
+def pilot_weights(sessions: int, combine: str, decay: float) -> list[float]:
+    """Return the weights of the pilot sessions' models: 1/P each, or the EMA's gamma_s.
+
+    gamma_1 = beta^(P-1) and gamma_s = (1 - beta) beta^(P-s) for s = 2..P, which add up to one.
+
+    >>> pilot_weights(3, "ema", 0.5)
+    [0.25, 0.25, 0.5]
+    """
+    if combine == "average":
+        return [1 / sessions] * sessions
+    oldest = decay ** (sessions - 1)
+    return [oldest] + [(1 - decay) * decay ** (sessions - s) for s in range(2, sessions + 1)]
+
+
+def polynomial_rates(initial: float, floor: float, power: float, rounds: int) -> tuple[float, ...]:
+    """Return eta for t = 0..T-1: (eta_0 - eta_min)(1 - t/T)^power + eta_min, eta_min = floor eta_0.
+
+    >>> polynomial_rates(1.0, 0.5, 1.0, 2)
+    (1.0, 0.75)
+    """
+    least = floor * initial
+    return tuple((initial - least) * (1 - t / rounds) ** power + least for t in range(rounds))
+
+
+def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
+    """Return the samples that have one of the labels."""
+    wanted = torch.isin(examples.y, torch.tensor(labels, device=examples.y.device))
+    return Examples(examples.x[wanted], examples.y[wanted])
+
+
+def evaluate(model: Model, state: ModelState, test: Examples) -> tuple[float, float]:
+    """Return accuracy in percent (argmax over all classes) and mean cross-entropy."""
+    correct, loss = 0, 0.0
+    for at in range(0, len(test), EVALUATION_ROWS):
+        y = test.y[at : at + EVALUATION_ROWS]
+        with torch.no_grad():
+            output, _ = model.forward(
+                state.theta, state.buffers, test.x[at : at + EVALUATION_ROWS], False
+            )
+        correct += int((output.logits.argmax(-1) == y).sum())
+        loss += float(functional.cross_entropy(output.logits, y, reduction="sum"))
+    return 100 * correct / len(test), loss / len(test)
+
+
+def _leaders(tracks: Sequence[Track]) -> list[int]:
+    """Return for each track the first one that is in the same place and goes the same way."""
+    leaders: list[int] = []
+    for i, track in enumerate(tracks):
+        alike = (j for j in range(i) if leaders[j] == j and _same_place(tracks[j], track))
+        leaders.append(next(alike, i))
+    return leaders
+
+
+def _same_place(a: Track, b: Track) -> bool:
+    def equal(x: State, y: State) -> bool:
+        return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+
+    return (
+        a.method.algorithm is b.method.algorithm
+        and (a.method.rates, a.method.pilot_rates) == (b.method.rates, b.method.pilot_rates)
+        and all(torch.equal(x, y) for x, y in zip(a.model, b.model, strict=True))
+        and equal(a.server, b.server)
+        and a.clients.keys() == b.clients.keys()
+        and all(equal(a.clients[device], b.clients[device]) for device in a.clients)
+    )
+
+
+def _train_round(
+    world: World, tracks: Sequence[Track], rates: Sequence[float], cohort: Cohort, engine: Engine
+) -> None:
+    """Broadcast, train, add up, and take the server's step in every track."""
+    lanes = []
+    for track, lr in zip(tracks, rates, strict=True):
+        theta, extras = track.method.algorithm.broadcast(track.model.theta, track.server)
+        shared = Broadcast(theta, track.model.buffers, extras)
+        lanes.append(Lane(track.method.algorithm, shared, lr, track.clients))
+    for track, lane, (total, clients) in zip(tracks, lanes, engine(lanes, cohort), strict=True):
+        theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
+        if world.config.local.radius is not None:
+            theta = vector.project(theta, world.config.local.radius)
+        if not bool(torch.isfinite(theta).all()):
+            _explain_divergence(world, track, lane, cohort)
+        track.model = ModelState(theta, total.buffers / total.samples)
+        track.clients = {**track.clients, **clients}
+
+
+def _explain_divergence(world: World, track: Track, lane: Lane, cohort: Cohort) -> None:
+    """Find the device and step at fault with the reference engine, and raise."""
+    Sequential(world.model, world.dataset.train, world.recipe)([lane], cohort)
+    raise TrainingError(
+        f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the global "
+        "model is no longer finite though every device's is; lower lr.initial"
+    )
+
+
+def _participants(
+    world: World, session: Session, t: int, purpose: str, share: float | int | None
+) -> tuple[int, ...]:
+    """Draw A^(s,t) (or A_grad) by name."""
+    sizes = [len(session.shards[device]) for device in session.devices]
+    draw = generator(world.seed, purpose, session.index, t)
+    return participants(
+        draw, session.devices, sizes, share, world.config.participation.weighting
+    )
+
+
+def _cohort(
+    world: World,
+    session: Session,
+    t: int,
+    devices: Sequence[int],
+    steps: StepCount,
+    batch: int,
+    purpose: str,
+) -> Cohort:
+    """Draw every participant's mini-batches by name."""
+    batches = []
+    for device in devices:
+        draw = generator(world.seed, purpose, session.index, t, device)
+        count = steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
+        shard = session.shards[device]
+        batches.append(local_batches(draw, shard, count, batch, world.config.local.rule))
+    samples = tuple(len(session.shards[device]) for device in devices)
+    return Cohort(session.index, t, tuple(devices), tuple(batches), samples)
+
+
+def _move(model: ModelState, device: str) -> ModelState:
+    return ModelState(model.theta.to(device), model.buffers.to(device))
+
