@@ -1,46 +1,42 @@
 """The configuration of an experiment: what can be said, what is refused, what the defaults are.
 
-A configuration is built from layers, the later one winning: a TOML file (with the presets it names
-below its own keys), presets, command-line shortcuts, ``--set a.b=c``. Every value remembers the
-layer it came from, so that an error can say where to look. `resolve` then fills in what depends on
-the data set, and the result is written beside the run's records.
+`resolve` fills in what depends on the data set; the result is written beside the run's records.
+`ebbflow.layers` says how a configuration is put together from files, presets and settings.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
-import json
 import math
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from ebbflow.core.errors import EbbflowError
 
 
-def _as_list(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """Return a single value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 def _share(value: Any) -> Any:
     if isinstance(value, float) and not 0 < value <= 1:
-        raise ValueError("a fraction must lie above 0 and at most at 1; write a count without a point")
+        raise ValueError(
+            "a fraction must lie above 0 and at most at 1; write a count without a point"
+        )
     if isinstance(value, int) and value < 1:
         raise ValueError("a count must be at least 1")
     return value
 
 
-Names = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Names = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 Seeds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_as_list), Field(min_length=1)
+    list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(as_list), Field(min_length=1)
 ]
 Count = Annotated[int, Field(ge=1)]
-Counts = Annotated[list[Count], BeforeValidator(_as_list), Field(min_length=1)]
+Counts = Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float | int | None, BeforeValidator(_share)]
 StepCount = Count | Annotated[list[Count], Field(min_length=2, max_length=2)]
@@ -155,11 +151,20 @@ class ProbeChoice(_Section):
     lr: Positive | Literal["half", "same"] = "half"
 
 
+# JSON has no infinity: in summary.json it is the word "inf", which a configuration may say too.
+Scale = Annotated[
+    float,
+    Field(ge=0),
+    BeforeValidator(lambda value: math.inf if value == "inf" else value),
+    PlainSerializer(lambda value: "inf" if value == math.inf else value, when_used="json"),
+]
+
+
 class WarmStart(_Section):
     """How the signature is compared with past ones, and R, how much the distance counts."""
 
     distance: str = "per_tensor"
-    scale: Annotated[float, Field(ge=0)] | None = None
+    scale: Scale | None = None
 
 
 class HistoryChoice(_Section):
@@ -265,7 +270,9 @@ def resolve(config: Config) -> Config:
     partition = config.partition.model_copy(
         update={
             "overlap": 0.0 if overlap is None and groups else overlap,
-            "devices": None if config.schedule.kind == "trace" else config.partition.devices or devices,
+            "devices": None
+            if config.schedule.kind == "trace"
+            else config.partition.devices or devices,
         }
     )
     local = config.local.model_copy(update={"batch": config.local.batch or batch})
@@ -311,11 +318,11 @@ def _rate(lr: LearningRate, dataset: str, algorithm: str) -> Rate:
 def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
     if config.schedule.kind == "trace":
         if config.schedule.file is None:
-            yield 'schedule.kind = "trace" needs schedule.file, the path of a CSV or JSON Lines file'
+            yield 'schedule.kind = "trace" needs schedule.file: name a CSV or JSON Lines file'
         if config.partition.devices is not None:
             yield (
-                f"partition.devices = {config.partition.devices} has no use with a trace, which says "
-                "itself who is here: leave it out"
+                f"partition.devices = {config.partition.devices} has no use with a trace, which "
+                "says itself who is here: leave it out"
             )
     elif config.schedule.file is not None:
         yield (
@@ -329,13 +336,14 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
         )
     if config.history.keep != "all" and config.history.limit is None:
         yield f'history.keep = "{config.history.keep}" needs history.limit, the number to keep'
-    for name, values in (
+    lists: tuple[tuple[str, Sequence[int | str]], ...] = (
         ("seeds", config.seeds),
         ("methods", config.methods),
         ("algorithm", config.algorithm),
         ("window", config.window),
-    ):
-        twice = [value for value in values if values.count(value) > 1]
+    )
+    for name, values in lists:
+        twice = [value for value in values if list(values).count(value) > 1]
         if twice:
             yield f"{name} = {values} names {twice[0]} more than once: name each one once"
     for name, steps in (("local.steps", config.local.steps), ("probe.steps", config.probe.steps)):
@@ -345,155 +353,9 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
         yield "warm_start.scale = nan is no number to weigh by: give R, from 0 to inf"
 
 
-# --- layers --------------------------------------------------------------------------------------
-
-
-class Layers:
-    """Configuration layers put on top of each other, each value with the place it came from."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.places: dict[str, str] = {}
-
-    def add(self, values: Mapping[str, Any], place: str) -> None:
-        """Put a nested mapping on top."""
-        for path, value in _leaves(values):
-            node = self.values
-            *parents, last = path
-            for parent in parents:
-                below = node.get(parent)
-                if not isinstance(below, dict):
-                    below = node[parent] = {}
-                node = below
-            node[last] = copy.deepcopy(value)
-            self.places[".".join(path)] = place
-
-    def add_file(self, path: Path) -> None:
-        """Put a TOML file on top, and below it the presets that it names in ``preset``."""
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise EbbflowError(f"there is no configuration file {path}: check the path") from None
-        except OSError as error:
-            raise EbbflowError(f"{path} cannot be read ({error.strerror}): check the path") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise EbbflowError(f"{path} is not valid TOML: {error}") from None
-        for name in _as_list(values.pop("preset", [])):
-            self.add_preset(str(name))
-        self.add(values, str(path))
-
-    def add_preset(self, name: str) -> None:
-        """Put a preset on top."""
-        self.add(preset(name), f"preset {name}")
-
-    def add_setting(self, text: str) -> None:
-        """Put one ``a.b=c`` on top; c is a TOML value, or a string that needs no quotes."""
-        key, equals, value = text.partition("=")
-        path = [part.strip() for part in key.split(".")]
-        if not equals or not all(path):
-            raise EbbflowError(f'--set "{text}" is not of the form key=value, as in --set rounds=50')
-        nested: Any = _literal(value.strip())
-        for part in reversed(path):
-            nested = {part: nested}
-        self.add(nested, f"--set {text}")
-
-    def config(self) -> Config:
-        """Return the resolved configuration, or say in one sentence what is wrong with it."""
-        try:
-            return resolve(Config.model_validate(self.values))
-        except ValidationError as error:
-            raise EbbflowError(self._explain(error)) from None
-
-    def _explain(self, error: ValidationError) -> str:
-        first = error.errors(include_url=False)[0]
-        # pydantic adds the branch of a union to the place: keep only what the user wrote.
-        path = [str(part) for part in first["loc"]]
-        while path and not any(
-            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
-        ):
-            path.pop()
-        key = ".".join(path) or ".".join(str(part) for part in first["loc"])
-        place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
-        where = f" ({place})" if place else ""
-        if first["type"] == "extra_forbidden":
-            return f"unknown key {key}{where}{_nearest(key)}"
-        value = first["input"]
-        shown = json.dumps(value) if not isinstance(value, dict) else "a table"
-        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        return f"{key} = {shown}{where} is refused: it should be {reason}" if first["msg"].startswith(
-            "Input should be "
-        ) else f"{key} = {shown}{where} is refused: {reason}"
-
-
-def _leaves(
-    values: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*path, key))
-        else:
-            yield (*path, key), value
-
-
-def _literal(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
-    """Yield every key that a configuration may hold, with dots.
-
-    >>> "partition.overlap" in set(keys())
-    True
-    """
-    for name, info in section.model_fields.items():
-        kind = info.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from keys(kind, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def _nearest(key: str) -> str:
-    known = list(keys())
-    by_last = {name.rsplit(".", 1)[-1]: name for name in known}
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if not close:
-        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.6)
-        close = [by_last[last[0]]] if last else []
-    return f": did you mean {close[0]}?" if close else "; see docs/configuration.md for all keys"
-
-
 def nearest(name: str, known: Iterable[str], what: str, where: str) -> EbbflowError:
     """Return the error for an unknown name, with the nearest known one and the list of all."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
     return EbbflowError(f"{where}: there is no {what} {name!r}: {hint}known are {', '.join(names)}")
-
-
-# --- presets -------------------------------------------------------------------------------------
-
-
-def preset_names() -> list[str]:
-    """Return the names of all presets.
-
-    >>> {"authors-code", "paper-text"} <= set(preset_names())
-    True
-    """
-    folder = resources.files("ebbflow") / "presets"
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-
-
-def preset_text(name: str) -> str:
-    """Return a preset's TOML."""
-    if name not in preset_names():
-        raise nearest(name, preset_names(), "preset", "--preset")
-    return (resources.files("ebbflow") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-
-
-def preset(name: str) -> dict[str, Any]:
-    """Return a preset's values."""
-    return tomllib.loads(preset_text(name))

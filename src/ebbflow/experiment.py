@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -19,26 +18,30 @@ from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.local import Recipe
+from ebbflow.core.rates import polynomial_rates, read_rates
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, Session
-from ebbflow.data import datasets, schedule
+from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, ModelState, Session
+from ebbflow.data import datasets
+from ebbflow.data.churn import random_roster
 from ebbflow.data.partition import PARTITIONS, label_groups
+from ebbflow.data.schedule import Roster, alternating
+from ebbflow.data.trace import Cut, from_trace
+from ebbflow.data.trace_files import read_trace
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.history import retention
 from ebbflow.initialisers import INITIALISERS
+from ebbflow.layers import Layers
 from ebbflow.metrics import summary_rows
 from ebbflow.models import MODELS
 from ebbflow.records import Records, Round
-from ebbflow.runs import RunFolder, start_events, write_json
+from ebbflow.runs import RunFolder
 from ebbflow.simulate import (
     Method,
     Track,
     Watcher,
     World,
     new_tracks,
-    polynomial_rates,
     simulate,
 )
 
@@ -49,6 +52,7 @@ def run(
     *,
     dataset: Dataset | None = None,
     watchers: Sequence[Watcher] = (),
+    claimed: bool = False,
 ) -> Records:
     """Run an experiment and return its records.
 
@@ -57,11 +61,13 @@ def run(
         out: The run folder to write; without one everything stays in memory.
         dataset: Data that is already here, instead of the one that the configuration names.
         watchers: Others that want to follow, such as a progress display.
+        claimed: Whether ``out`` was already made for this run by `ebbflow.records.claim_folder`.
     """
     if out is None:
         return _run_in_memory(config, _prepared(config, dataset), watchers)
-    # The folder comes first, so that a run that is killed while it loads data can be resumed.
-    folder = RunFolder.create(out, config.model_dump(mode="json"))
+    if not claimed:
+        records.claim_folder(out, config.model_dump())
+    folder = RunFolder.open(out)
     try:
         data = _prepared(config, dataset)
     except BaseException:
@@ -74,14 +80,17 @@ def resume(
     path: Path, *, dataset: Dataset | None = None, watchers: Sequence[Watcher] = ()
 ) -> Records:
     """Go on with a run from its last checkpoint; a finished run is only read again."""
+    config = read_config(path)
     folder = RunFolder.open(path)
-    config = Config.model_validate(records.read_json(path / records.CONFIG))
     return _run_in_folder(config, folder, _prepared(config, dataset), watchers)
 
 
 def read_config(folder: Path) -> Config:
     """Return the resolved configuration of a run folder."""
-    return Config.model_validate(records.read_json(folder / records.CONFIG))
+    records.check_run(folder)
+    layers = Layers()
+    layers.add_file(folder / records.CONFIG)
+    return layers.config()
 
 
 class _Memory:
@@ -91,8 +100,8 @@ class _Memory:
         self.rounds: list[Round] = []
         self.events: list[dict[str, Any]] = []
 
-    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        self.events += start_events(world, session, tracks)
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+        self.events += events
 
     def advanced(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
@@ -131,7 +140,7 @@ def _run_in_folder(
                 _simulate(world, tracks, [folder, *watchers], after)
         rounds = records.read_rounds(folder.path)
         summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
-        write_json(folder.path / records.SUMMARY, summary)
+        records.write_json(folder.path / records.SUMMARY, summary)
     finally:
         folder.close()
     return records.read_records(folder.path)
@@ -162,9 +171,7 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
         "overlap": config.partition.overlap,
         "alpha": config.partition.alpha,
     }
-    return summary_rows(
-        rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting
-    )
+    return summary_rows(rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting)
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -212,9 +219,9 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     sample_shape = tuple(dataset.train.x.shape[1:])
     model = MODELS[config.model.kind](sample_shape, dataset.classes)
     initial = model.initial(torch_generator(seed, "initial"))
-    moved = type(initial)(initial.theta.to(config.device), initial.buffers.to(config.device))
+    initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
     sessions = build_sessions(config, dataset, seed)
-    return World(config, seed, dataset, model, moved, sessions, _retention(config, model))
+    return World(config, seed, dataset, model, initial, sessions, _retention(config, model))
 
 
 def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
@@ -222,7 +229,7 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
     y = dataset.train.y.cpu().numpy()
     roster = _roster(config, seed)
     shards = _shards(config, dataset, y, roster, seed)
-    tested = set(dataset.test.y.unique().tolist())
+    tested = set(dataset.test.y.tolist())
     sessions = []
     for index, presence in enumerate(roster.sessions, start=1):
         own = {device: shards[device] for device in presence.devices}
@@ -238,18 +245,16 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
     return sessions
 
 
-def _roster(config: Config, seed: int) -> schedule.Roster:
+def _roster(config: Config, seed: int) -> Roster:
     choice = config.schedule
     if choice.kind == "groups":
-        return schedule.alternating(config.sessions, config.partition.devices or 1)
-    cut = schedule.Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
+        return alternating(config.sessions, config.partition.devices or 1)
+    cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
     if choice.kind == "trace":
-        events = schedule.read_trace(Path(choice.file or ""))
-        return schedule.from_trace(
-            events, cut, sessions=config.sessions, round_time=choice.round_time
-        )
+        events = read_trace(Path(choice.file or ""))
+        return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
     devices = config.partition.devices or 1
-    return schedule.random_roster(
+    return random_roster(
         (seed, "schedule"),
         sessions=config.sessions,
         # By Little's law this many arrivals keep the population where it started.
@@ -264,7 +269,7 @@ def _roster(config: Config, seed: int) -> schedule.Roster:
 
 
 def _shards(
-    config: Config, dataset: Dataset, y: Indices, roster: schedule.Roster, seed: int
+    config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int
 ) -> dict[int, Indices]:
     """Give every device that is ever here its samples, once for the whole run."""
     here = sorted({device for presence in roster.sessions for device in presence.devices})
@@ -310,7 +315,7 @@ def _rates(config: Config, algorithm: str) -> tuple[tuple[float, ...], tuple[flo
     """Return the rates of a pilot session and of a later one."""
     lengths = (config.pilot.rounds or 1, config.rounds or 1)
     if config.lr.file is not None:
-        given = _read_rates(Path(config.lr.file), max(lengths))
+        given = read_rates(Path(config.lr.file), max(lengths))
         return given, given
     rate = config.lr.algorithms[algorithm]
     first, second = (
@@ -318,29 +323,6 @@ def _rates(config: Config, algorithm: str) -> tuple[tuple[float, ...], tuple[flo
         for length in lengths
     )
     return first, second
-
-
-def _read_rates(path: Path, rounds: int) -> tuple[float, ...]:
-    """Read a rate for every round: a JSON list, or one number per line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise EbbflowError(f'lr.file = "{path}" cannot be read ({error}): check the path') from None
-    try:
-        found = json.loads(text) if text.lstrip().startswith("[") else text.split()
-        rates = tuple(float(rate) for rate in found)
-    except (ValueError, TypeError):
-        raise EbbflowError(
-            f'lr.file = "{path}" should hold a JSON list of rates or one rate per line'
-        ) from None
-    if not all(0 < rate < float("inf") for rate in rates):
-        raise EbbflowError(f'lr.file = "{path}" holds a rate that is not a positive number')
-    if len(rates) < rounds:
-        raise EbbflowError(
-            f'lr.file = "{path}" holds {len(rates)} rates and a session has {rounds} rounds: add '
-            "rates or lower rounds"
-        )
-    return rates
 
 
 def _retention(config: Config, model: Model) -> retention.Retention:
@@ -397,7 +379,7 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
             )
         return
     libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
-    write_json(
+    records.write_json(
         path,
         {
             "python": platform.python_version(),

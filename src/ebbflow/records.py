@@ -8,13 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ebbflow.core.errors import EbbflowError
+import tomli_w
 
-CONFIG = "config.json"
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import write_atomically
+
+CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
+HISTORY = "history"
+MANIFEST = "manifest.json"
 
 
 class Round(NamedTuple):
@@ -34,6 +39,44 @@ class Round(NamedTuple):
     lr: float
     devices: int
     participants: int
+
+
+def claim_folder(path: Path, config: dict[str, Any]) -> None:
+    """Make a new run folder with a configuration in it; never one that is in use."""
+    if (path / CONFIG).exists():
+        raise EbbflowError(
+            f"{path} already holds a run: go on with it by `ebbflow resume {path}`, or choose "
+            "another --out"
+        )
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # TOML has no null: what is left out is left to the defaults, which are resolved again.
+        write_atomically(path / CONFIG, tomli_w.dumps(_without_none(config)).encode())
+    except OSError as error:
+        raise EbbflowError(
+            f"the run folder {path} cannot be written ({error.strerror}): choose another --out"
+        ) from None
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def check_run(folder: Path) -> None:
+    """Raise an error unless this is a run folder."""
+    if not (folder / CONFIG).is_file():
+        raise EbbflowError(f"{folder} holds no ebbflow run ({CONFIG} is missing): check the path")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write an object as indented JSON, atomically."""
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 @dataclass(frozen=True)
@@ -66,11 +109,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the object that a file of a run folder holds."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EbbflowError(f"{path.parent} holds no ebbflow run ({path.name} is missing): check the "
-                           "path") from None
     except (ValueError, OSError) as error:
-        raise EbbflowError(f"{path} cannot be read ({error}): restore it or start a new run") from None
+        raise EbbflowError(
+            f"{path} cannot be read ({error}): restore it or start a new run"
+        ) from None
     if not isinstance(found, dict):
         raise EbbflowError(f"{path} does not hold an object: restore it or start a new run")
     return found
@@ -85,6 +127,9 @@ def read_records(folder: Path) -> Records:
     """Return the records of a finished run."""
     summary = read_json(folder / SUMMARY)
     return Records(
-        summary["config"], read_rounds(folder), summary["rows"],
-        list(read_lines(folder / EVENTS)), folder,
+        summary["config"],
+        read_rounds(folder),
+        summary["rows"],
+        list(read_lines(folder / EVENTS)),
+        folder,
     )

@@ -22,14 +22,12 @@ from torch import Tensor
 from ebbflow import records
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
-from ebbflow.core.signature import nearly_uniform
 from ebbflow.core.types import ModelState, Session, Start, State
 from ebbflow.history.store import Store
 from ebbflow.records import Round
-from ebbflow.simulate import Method, Track, World, evaluate, labelled
+from ebbflow.simulate import Method, Track, World
 
 CHECKPOINT = "checkpoint.json"
-HISTORY = "history"
 
 
 class RunFolder:
@@ -45,25 +43,9 @@ class RunFolder:
     # --- making, opening, closing ---------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
-        """Make a new folder with a configuration in it."""
-        if (path / records.CONFIG).exists():
-            raise EbbflowError(
-                f"{path} already holds a run: go on with it by `ebbflow resume {path}`, or choose "
-                "another --out"
-            )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / records.CONFIG, config)
-        folder = cls(path)
-        folder._acquire()
-        return folder
-
-    @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run to go on with it."""
-        records.read_json(path / records.CONFIG)
+        """Open a run folder to start its run or to go on with it."""
+        records.check_run(path)
         folder = cls(path)
         folder._acquire()
         return folder
@@ -93,10 +75,10 @@ class RunFolder:
 
     # --- watching -------------------------------------------------------------------------------
 
-    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
         """Record where each method starts, and which past sessions it drew on."""
         self._session_began = time.monotonic()
-        self._append(records.EVENTS, start_events(world, session, tracks))
+        self._append(records.EVENTS, events)
 
     def advanced(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
@@ -127,13 +109,15 @@ class RunFolder:
 
     def store(self, world: World, method: Method) -> Store:
         """Return where a method's history lies."""
-        where = self.path / HISTORY / method.algorithm.name / method.name / f"seed-{world.seed}"
+        where = (
+            self.path / records.HISTORY / method.algorithm.name / method.name / f"seed-{world.seed}"
+        )
         return Store(where, world.model.layout, world.model.buffer_layout)
 
     def _append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
         if name not in self._lines:
             self._lines[name] = (self.path / name).open("ab")
-        lines = "".join(json.dumps(o, allow_nan=True) + "\n" for o in objects)
+        lines = "".join(json.dumps(o) + "\n" for o in objects)
         self._lines[name].write(lines.encode())
         self._lines[name].flush()
 
@@ -149,7 +133,7 @@ class RunFolder:
         content = save(_pack(tracks))
         name = f"checkpoint-{world.seed}-{session.index}-{t}.safetensors"
         write_atomically(self.path / name, content)
-        write_json(
+        records.write_json(
             self.path / CHECKPOINT,
             {
                 "version": 1,
@@ -200,55 +184,6 @@ class RunFolder:
             _unpack(track, facts, tensors, f"{i}/", world.config.device)
             store = self.store(world, track.method)
             track.entries = [store.read(session) for session in facts["entries"]]
-
-
-def start_events(
-    world: World, session: Session, tracks: Sequence[Track]
-) -> list[dict[str, Any]]:
-    """Return one record per method: where it starts, what it drew on, and a warning if need be."""
-    test = labelled(world.dataset.test, session.labels)
-    events: list[dict[str, Any]] = []
-    for track in tracks:
-        start = track.start or Start(track.model)
-        accuracy, loss = evaluate(world.model, track.model, test)
-        about = {
-            "algorithm": track.method.algorithm.name,
-            "method": track.method.name,
-            "seed": world.seed,
-            "session": session.index,
-        }
-        probed = start.signature is not None
-        events.append(
-            {
-                "event": "start",
-                **about,
-                "devices": list(session.devices),
-                "labels": list(session.labels),
-                "rounds": session.rounds,
-                "accuracy": accuracy,
-                "loss": loss,
-                "weights": {str(z): weight for z, weight in start.weights.items()},
-                "distances": {str(z): d for z, d in start.distances.items()},
-                "probe_rounds": world.config.probe.rounds if probed else 0,
-            }
-        )
-        if probed and nearly_uniform(list(start.weights.values())):
-            events.append(
-                {
-                    "event": "warning",
-                    **about,
-                    "text": f"the weights of the {len(start.weights)} past sessions are nearly "
-                    "uniform, so the warm start is close to the plain average: raise "
-                    f"warm_start.scale (R, now {world.config.warm_start.scale:g}) or use "
-                    'warm_start.distance = "per_tensor"',
-                }
-            )
-    return events
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an object as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=1, allow_nan=True) + "\n").encode())
 
 
 def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:

@@ -12,19 +12,20 @@ is computed once for both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch.nn import functional
 
 from ebbflow.config import Config, StepCount
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import TrainingError
+from ebbflow.core.evaluate import evaluate, labelled
 from ebbflow.core.local import Cohort, Engine, Lane, Recipe
 from ebbflow.core.rng import generator
+from ebbflow.core.signature import nearly_uniform
 from ebbflow.core.types import (
     Dataset,
     Entry,
@@ -42,8 +43,6 @@ from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
 from ebbflow.history.retention import Retention
 from ebbflow.records import Round
-
-EVALUATION_ROWS = 4096  # test samples per forward pass
 
 
 @dataclass(frozen=True)
@@ -106,16 +105,16 @@ class Track:
 class Watcher(Protocol):
     """Someone who follows a simulation: a run folder, a progress bar, a list in memory."""
 
-    def started(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """A session has been given its starting models."""
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+        """Hear that a session has been given its starting models, and which."""
 
     def advanced(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """A round is over in every track."""
+        """Hear that a round is over in every track."""
 
     def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """A session is over and its models are in the history."""
+        """Hear that a session is over and its models are in the history."""
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
@@ -143,17 +142,19 @@ def simulate(
     for session in world.sessions:
         if session.index < done or (session.index == done and completed_rounds == 0):
             continue
-        first = 1
-        if session.index == done:
-            first = completed_rounds + 1
-        else:
+        test = labelled(world.dataset.test, session.labels)
+        first = completed_rounds + 1 if session.index == done else 1
+        if first == 1:
             for track in tracks:
                 _begin(world, track, session, engine)
+            events = [
+                event for track in tracks for event in _start_events(world, track, session, test)
+            ]
             for watcher in watchers:
-                watcher.started(world, session, tracks)
+                watcher.started(world, session, events)
         leaders = _leaders(tracks)
         for t in range(first, session.rounds + 1):
-            rounds = _advance(world, tracks, leaders, session, t, engine)
+            rounds = _advance(world, tracks, leaders, session, t, engine, test)
             for watcher in watchers:
                 watcher.advanced(world, session, tracks, rounds)
         for track in tracks:
@@ -181,6 +182,40 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
     track.clients = {}
 
 
+def _start_events(
+    world: World, track: Track, session: Session, test: Examples
+) -> Iterator[dict[str, Any]]:
+    """Yield a record of where a method starts and what it drew on, and a warning if need be."""
+    start = track.start or Start(track.model)
+    accuracy, loss = evaluate(world.model, track.model, test)
+    probed = start.signature is not None
+    about = {
+        "algorithm": track.method.algorithm.name,
+        "method": track.method.name,
+        "seed": world.seed,
+        "session": session.index,
+    }
+    yield {
+        "event": "start",
+        **about,
+        "devices": list(session.devices),
+        "labels": list(session.labels),
+        "rounds": session.rounds,
+        "accuracy": accuracy,
+        "loss": loss,
+        "weights": {str(z): weight for z, weight in start.weights.items()},
+        "distances": {str(z): distance for z, distance in start.distances.items()},
+        "probe_rounds": world.config.probe.rounds if probed else 0,
+    }
+    if probed and nearly_uniform(list(start.weights.values())):
+        text = (
+            f"the weights of the {len(start.weights)} past sessions are nearly uniform, so the "
+            "warm start is close to the plain average: raise warm_start.scale (R, now "
+            f'{world.config.warm_start.scale:g}) or use warm_start.distance = "per_tensor"'
+        )
+        yield {"event": "warning", **about, "text": text}
+
+
 def run_probe(
     world: World, method: Method, session: Session, engine: Engine, model: ModelState
 ) -> ModelState:
@@ -205,6 +240,7 @@ def _advance(
     session: Session,
     t: int,
     engine: Engine,
+    test: Examples,
 ) -> list[Round]:
     """Train round t in every track and evaluate w^(s,t+1)."""
     config = world.config
@@ -214,7 +250,6 @@ def _advance(
     ahead = [tracks[i] for i in sorted(set(leaders))]
     rates = [track.method.rate(session, t, config.pilot.sessions) for track in ahead]
     _train_round(world, ahead, rates, cohort, engine)
-    test = labelled(world.dataset.test, session.labels)
     scores = {id(track): evaluate(world.model, track.model, test) for track in ahead}
     rounds = []
     for track, leader in zip(tracks, leaders, strict=True):
@@ -267,36 +302,6 @@ def pilot_weights(sessions: int, combine: str, decay: float) -> list[float]:
         return [1 / sessions] * sessions
     oldest = decay ** (sessions - 1)
     return [oldest] + [(1 - decay) * decay ** (sessions - s) for s in range(2, sessions + 1)]
-
-
-def polynomial_rates(initial: float, floor: float, power: float, rounds: int) -> tuple[float, ...]:
-    """Return eta for t = 0..T-1: (eta_0 - eta_min)(1 - t/T)^power + eta_min, eta_min = floor eta_0.
-
-    >>> polynomial_rates(1.0, 0.5, 1.0, 2)
-    (1.0, 0.75)
-    """
-    least = floor * initial
-    return tuple((initial - least) * (1 - t / rounds) ** power + least for t in range(rounds))
-
-
-def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
-    """Return the samples that have one of the labels."""
-    wanted = torch.isin(examples.y, torch.tensor(labels, device=examples.y.device))
-    return Examples(examples.x[wanted], examples.y[wanted])
-
-
-def evaluate(model: Model, state: ModelState, test: Examples) -> tuple[float, float]:
-    """Return accuracy in percent (argmax over all classes) and mean cross-entropy."""
-    correct, loss = 0, 0.0
-    for at in range(0, len(test), EVALUATION_ROWS):
-        y = test.y[at : at + EVALUATION_ROWS]
-        with torch.no_grad():
-            output, _ = model.forward(
-                state.theta, state.buffers, test.x[at : at + EVALUATION_ROWS], False
-            )
-        correct += int((output.logits.argmax(-1) == y).sum())
-        loss += float(functional.cross_entropy(output.logits, y, reduction="sum"))
-    return 100 * correct / len(test), loss / len(test)
 
 
 def _leaders(tracks: Sequence[Track]) -> list[int]:
@@ -356,9 +361,7 @@ def _participants(
     """Draw A^(s,t) (or A_grad) by name."""
     sizes = [len(session.shards[device]) for device in session.devices]
     draw = generator(world.seed, purpose, session.index, t)
-    return participants(
-        draw, session.devices, sizes, share, world.config.participation.weighting
-    )
+    return participants(draw, session.devices, sizes, share, world.config.participation.weighting)
 
 
 def _cohort(
@@ -383,4 +386,3 @@ def _cohort(
 
 def _move(model: ModelState, device: str) -> ModelState:
     return ModelState(model.theta.to(device), model.buffers.to(device))
-

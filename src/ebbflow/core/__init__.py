@@ -1,0 +1,1 @@
+"""Vectors, algorithms, local training, signatures: torch and numpy, nothing else of ours."""

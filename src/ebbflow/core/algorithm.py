@@ -17,7 +17,7 @@ from ebbflow.core.types import Buffers, Gradient, Labels, ModelState, Output, St
 
 
 class Broadcast(NamedTuple):
-    """What the server sends to every participant: where to start, and an algorithm's own vectors."""
+    """What every participant is sent: where to start, and an algorithm's own vectors."""
 
     theta: Theta
     buffers: Buffers
@@ -56,10 +56,16 @@ class Upload(NamedTuple):
 
 def combine(function: Callable[..., Tensor], *uploads: Upload) -> Upload:
     """Apply a function of tensors to uploads, field by field (``torch.add`` adds two of them)."""
-    fields = [function(*(upload[i] for upload in uploads)) for i in range(4)]
-    names = uploads[0].extras
-    extras = {name: function(*(upload.extras[name] for upload in uploads)) for name in names}
-    return Upload(*fields, extras)
+    return Upload(
+        delta=function(*(upload.delta for upload in uploads)),
+        buffers=function(*(upload.buffers for upload in uploads)),
+        samples=function(*(upload.samples for upload in uploads)),
+        devices=function(*(upload.devices for upload in uploads)),
+        extras={
+            name: function(*(upload.extras[name] for upload in uploads))
+            for name in uploads[0].extras
+        },
+    )
 
 
 def cross_entropy(

@@ -116,7 +116,7 @@ def loss_gradient(
     def forward(parameters: Theta) -> tuple[Output, Buffers]:
         return model.forward(parameters, buffers, batch.x, True)
 
-    output, pullback, buffers = vjp(forward, theta, has_aux=True)
+    output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]
     (gradient,) = pullback(_cotangent(algorithm, output, batch, anchors, client))
     return gradient, buffers
 

@@ -29,7 +29,7 @@ def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
 
 def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
     """Return views of ``vector`` with the shapes of its tensors; the inverse of `flatten`."""
-    parts = vector.split(list(layout.sizes))
+    parts = torch.split(vector, list(layout.sizes))
     triples = zip(layout.names, layout.shapes, parts, strict=True)
     return {name: part.view(shape) for name, shape, part in triples}
 

@@ -1,0 +1,1 @@
+"""Data sets, who holds which samples, and who is here when."""

@@ -149,11 +149,10 @@ def dirichlet_labels(
     """
     if minimum < 1:
         raise EbbflowError(
-            f"`partition.minimum` is {minimum}, and a device cannot train on no sample; "
-            "set it to at least 1."
+            f"`minimum` is {minimum}, and a device cannot train on no sample; set it to at least 1."
         )
     if tries < 1:
-        raise EbbflowError(f"`partition.tries` is {tries}; set it to at least 1.")
+        raise EbbflowError(f"`tries` is {tries}; set it to at least 1.")
     rows = _rows_by_label(y, labels, devices, alpha, least=minimum)
     sizes = [len(pool) for pool in rows]
     for _ in range(tries):
@@ -204,7 +203,7 @@ def _rows_by_label(
     total = sum(map(len, rows))
     if devices * least > total:
         need = f"{least} samples each" if least > 1 else "one sample each"
-        lower = "`partition.devices` or `partition.minimum`" if least > 1 else "`partition.devices`"
+        lower = "`partition.devices` or `minimum`" if least > 1 else "`partition.devices`"
         raise EbbflowError(
             f"{devices} devices cannot have {need} of only {total} training samples with the "
             f"session's labels; lower {lower} or use more data."

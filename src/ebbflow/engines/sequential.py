@@ -88,4 +88,3 @@ class Sequential:
         at = torch.from_numpy(rows).to(self.examples.y.device)
         x = self.examples.x[at]
         return Batch(x, self.examples.y[at], torch.full((len(rows),), 1 / len(rows)).to(x))
-

@@ -172,7 +172,9 @@ class Vectorised:
         return upload, after
 
 
-def _sum_in_leaves(parts: Sequence[Upload], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Upload:
+def _sum_in_leaves(
+    parts: Sequence[Upload], order: np.ndarray[tuple[int], np.dtype[np.intp]]
+) -> Upload:
     """Add the uploads of all blocks in device order, leaf by leaf."""
     back = torch.from_numpy(order)
     joined = combine(lambda *fields: torch.cat(fields)[back.to(fields[0].device)], *parts)

@@ -1,0 +1,1 @@
+"""What a method remembers of past sessions."""

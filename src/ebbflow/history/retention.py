@@ -43,8 +43,8 @@ def keep_diverse(limit: int, distance: Callable[[Entry, Entry], float]) -> Reten
         for i, j in itertools.combinations(range(count), 2):
             apart[i, j] = apart[j, i] = distance(entries[i], entries[j])
         if math.comb(count, limit) <= EXHAUSTIVE:
-            subsets = itertools.combinations(range(count), limit)
-            return list(max(subsets, key=lambda kept: (_spread(apart, kept), kept[::-1])))
+            subsets = [list(kept) for kept in itertools.combinations(range(count), limit)]
+            return max(subsets, key=lambda kept: (_spread(apart, kept), kept[::-1]))
         kept = list(range(count))
         while len(kept) > limit:
             kept.pop(_most_redundant(apart[np.ix_(kept, kept)]))
@@ -59,7 +59,7 @@ def _spread(apart: np.ndarray[tuple[int, int], np.dtype[np.float64]], kept: Sequ
 
 
 def _most_redundant(apart: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> int:
-    """Return which entry of the closest pair to drop: the one nearer to the rest, else the older."""
+    """Return the entry of the closest pair to drop: the one nearer to the rest, else the older."""
     i, j = divmod(int(apart.argmin()), len(apart))
     nearest_i = np.delete(apart[i], j).min(initial=math.inf)
     nearest_j = np.delete(apart[j], i).min(initial=math.inf)

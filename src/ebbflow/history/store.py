@@ -17,8 +17,8 @@ from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import Entry, Layout, ModelState
+from ebbflow.records import MANIFEST
 
-MANIFEST = "manifest.json"
 PILOT = "pilot.safetensors"
 
 
@@ -119,20 +119,10 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["files"]
     except (ValueError, KeyError, TypeError, OSError):
-        raise EbbflowError(f"{path} is no readable manifest: restore it, or start a new run") from None
+        raise EbbflowError(
+            f"{path} is no readable manifest: restore it, or start a new run"
+        ) from None
     return files
-
-
-def check_files(folder: Path) -> dict[str, str]:
-    """Return the state of each file of a history: ``ok``, ``missing`` or ``damaged``."""
-
-    def state(name: str, digest: str) -> str:
-        path = folder / name
-        if not path.exists():
-            return "missing"
-        return "ok" if sha256(path.read_bytes()) == digest else "damaged"
-
-    return {name: state(name, facts["sha256"]) for name, facts in read_manifest(folder).items()}
 
 
 def _file(session: int) -> str:

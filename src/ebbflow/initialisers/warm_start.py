@@ -26,7 +26,9 @@ def warm_start(layout: Layout, distance: str = "per_tensor", scale: float = 10.0
         known = [entry for entry in past.entries if entry.signature is not None]
         if not known:
             return Start(carried, signature=signature)
-        distances = [measure(signature, e.signature, layout) for e in known if e.signature is not None]
+        distances = [
+            measure(signature, e.signature, layout) for e in known if e.signature is not None
+        ]
         weights = similarity_weights(distances, scale).tolist()
         sessions = [entry.session for entry in known]
         return Start(

@@ -17,7 +17,7 @@ from ebbflow.core.types import Buffers, Model, ModelState, Output, Theta
 
 
 class _OwnCopy(threading.local):
-    """A copy of the template per thread: ``functional_call`` swaps a module's parameters in place."""
+    """The template, once per thread: ``functional_call`` swaps its parameters in place."""
 
     def __init__(self, template: nn.Module) -> None:
         self.module = copy.deepcopy(template)
@@ -31,7 +31,7 @@ def _float_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
 def _as_output(result: Any, name: str) -> Output:
     if isinstance(result, Tensor):
         return Output(result, result)
-    if isinstance(result, tuple) and len(result) == 2:  # noqa: PLR2004 - logits, features
+    if isinstance(result, tuple) and len(result) == 2:
         return Output(*result)
     raise EbbflowError(
         f"the model {name} returned {type(result).__name__} from forward: return the logits, or "

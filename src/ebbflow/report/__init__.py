@@ -1,0 +1,1 @@
+"""Tables, pictures and progress: they read records, never torch."""

@@ -1,0 +1,345 @@
+"""The command line. Heavy imports wait inside the commands, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from ebbflow.core.errors import EbbflowError
+
+if TYPE_CHECKING:
+    from ebbflow.config import Config
+    from ebbflow.records import Records
+
+app = typer.Typer(
+    name="ebbflow",
+    help="Federated learning when devices come and go.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+presets_app = typer.Typer(help="List the presets, or show one.", invoke_without_command=True)
+data_app = typer.Typer(help="List, download and verify data sets.", no_args_is_help=True)
+history_app = typer.Typer(help="Look into a run's history.", no_args_is_help=True)
+app.add_typer(presets_app, name="presets")
+app.add_typer(data_app, name="data")
+app.add_typer(history_app, name="history")
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
+Presets = Annotated[
+    list[str] | None, typer.Option("--preset", help="A preset's name; may be repeated, later wins.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key; may be repeated.")
+]
+DatasetName = Annotated[
+    str | None,
+    typer.Option("--dataset", help="digits, mnist, fmnist, or the path of an .npz file."),
+]
+AlgorithmNames = Annotated[
+    str | None, typer.Option("--algorithm", help="FL algorithms, by commas.")
+]
+PartitionName = Annotated[str | None, typer.Option("--partition", help="Who holds which samples.")]
+Overlap = Annotated[
+    str | None, typer.Option("--overlap", help="Share of labels in common, 0 to 1.")
+]
+Alpha = Annotated[str | None, typer.Option("--alpha", help="Concentration of the Dirichlet draws.")]
+Devices = Annotated[str | None, typer.Option("--devices", help="Devices per session.")]
+Sessions = Annotated[str | None, typer.Option("--sessions", help="Number of sessions S.")]
+PilotSessions = Annotated[str | None, typer.Option("--pilot", help="Number of pilot sessions P.")]
+Rounds = Annotated[str | None, typer.Option("--rounds", help="Rounds per session T.")]
+SeedList = Annotated[str | None, typer.Option("--seeds", help="Seeds, by commas.")]
+MethodNames = Annotated[
+    str | None, typer.Option("--methods", help="Ways to start a session, by commas.")
+]
+Windows = Annotated[
+    str | None, typer.Option("--window", help="First rounds to average over, by commas.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by default under runs/.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+RunPath = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
+
+LISTS = ("algorithm", "seeds", "methods", "window")
+
+
+def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
+    """Register a command that runs an experiment; ``base`` lies below all that the user says."""
+
+    @app.command(name, help=text)
+    def command(
+        config: ConfigFile = None,
+        preset: Presets = None,
+        settings: Settings = None,
+        dataset: DatasetName = None,
+        algorithm: AlgorithmNames = None,
+        partition: PartitionName = None,
+        overlap: Overlap = None,
+        alpha: Alpha = None,
+        devices: Devices = None,
+        sessions: Sessions = None,
+        pilot: PilotSessions = None,
+        rounds: Rounds = None,
+        seeds: SeedList = None,
+        methods: MethodNames = None,
+        window: Windows = None,
+        out: Out = None,
+        json: AsJson = False,
+    ) -> None:
+        given = {
+            "dataset": dataset,
+            "algorithm": algorithm,
+            "partition": partition,
+            "overlap": overlap,
+            "alpha": alpha,
+            "devices": devices,
+            "sessions": sessions,
+            "pilot": pilot,
+            "rounds": rounds,
+            "seeds": seeds,
+            "methods": methods,
+            "window": window,
+        }
+        resolved = _configure(base, config, preset or [], given, settings or [])
+        _launch(resolved, out or _default_folder(resolved), json)
+
+
+_experiment(
+    "run",
+    "Run one method: warm_start, unless --methods says otherwise.",
+    {"methods": ["warm_start"]},
+)
+_experiment(
+    "compare", "Compare ways to start a session, side by side over the same mini-batches.", {}
+)
+
+
+@app.command()
+def resume(folder: RunPath, json: AsJson = False) -> None:
+    """Go on with a run that was stopped, from its last checkpoint."""
+    from ebbflow import experiment
+    from ebbflow.report.progress import progress_display
+
+    config = experiment.read_config(folder)
+    with closing(progress_display(config)) as display:
+        found = experiment.resume(folder, watchers=[display])
+    _show(found, config, json)
+
+
+def _configure(
+    base: dict[str, Any],
+    file: Path | None,
+    presets: list[str],
+    shortcuts: dict[str, str | None],
+    settings: list[str],
+) -> Config:
+    from ebbflow.config import SHORTCUTS
+    from ebbflow.layers import Layers, literal
+
+    layers = Layers()
+    layers.add(base, "default")
+    if file is not None:
+        layers.add_file(file)
+    for name in presets:
+        layers.add_preset(name)
+    for name, text in shortcuts.items():
+        if text is not None:
+            parts = [part.strip() for part in text.split(",")]
+            # A path or a name stays as it is, though it may look like a number.
+            read = str if name in ("dataset", "algorithm", "partition", "methods") else literal
+            value = [read(part) for part in parts] if name in LISTS else read(text)
+            layers.add_key(SHORTCUTS[name], value, f"--{name}")
+    for setting in settings:
+        layers.add_setting(setting)
+    return layers.config()
+
+
+def _default_folder(config: Config) -> Path:
+    stem = f"{Path(config.dataset).stem}-{'-'.join(config.algorithm)}"
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{stem}"
+
+
+def _launch(config: Config, out: Path, as_json: bool) -> None:
+    from ebbflow.records import claim_folder
+
+    # Before torch is imported, so that a run that is killed in its first second can be resumed.
+    claim_folder(out, config.model_dump())
+    from ebbflow import experiment
+    from ebbflow.report.progress import progress_display
+
+    try:
+        with closing(progress_display(config)) as display:
+            found = experiment.run(config, out, watchers=[display], claimed=True)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped: go on with `ebbflow resume {out}`", err=True)
+        raise typer.Exit(130) from None
+    _show(found, config, as_json)
+
+
+def _show(found: Records, config: Config, as_json: bool) -> None:
+    """Print the table (or the summary as JSON), draw the picture, and say where everything is."""
+    from rich.console import Console
+
+    from ebbflow.report.plots import accuracy_picture
+    from ebbflow.report.tables import comparison_tables
+
+    folder = found.folder or Path()
+    if as_json:
+        typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
+        return
+    console = Console()
+    tables = comparison_tables(found.rows, config.methods)
+    for table in tables:
+        console.print(table)
+    if not tables:
+        first = config.pilot.sessions + 3
+        console.print(f"no transition yet: the first with a choice is session {first}")
+    longest = max(r.round for r in found.rounds)
+    for window in config.window:
+        if window > longest:
+            console.print(f"note: a session has {longest} rounds, fewer than the window {window}")
+    title = f"{Path(config.dataset).stem}, accuracy on the labels present"
+    try:
+        accuracy_picture(found.rounds, folder / "accuracy.png", title)
+        console.print(f"picture  {folder / 'accuracy.png'}", soft_wrap=True)
+    except EbbflowError as missing:
+        console.print(str(missing), soft_wrap=True)
+    console.print(f"records  {folder}", soft_wrap=True)
+
+
+@presets_app.callback()
+def presets(context: typer.Context) -> None:
+    """List the presets, or show one."""
+    if context.invoked_subcommand is None:
+        from ebbflow.layers import preset_names, preset_text
+
+        for name in preset_names():
+            typer.echo(f"{name:14} {preset_text(name).splitlines()[0].removeprefix('# ')}")
+
+
+@presets_app.command("show")
+def presets_show(name: Annotated[str, typer.Argument(help="A preset's name.")]) -> None:
+    """Print a preset as TOML."""
+    from ebbflow.layers import preset_text
+
+    typer.echo(preset_text(name), nl=False)
+
+
+@data_app.command("ls")
+def data_ls() -> None:
+    """List the known data sets and where they are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebbflow.data.download import SOURCES, find
+
+    table = Table("name", "what", "train", "test", "classes", "licence", "where")
+    for name, source in SOURCES.items():
+        folder = find(source)
+        where = "in the package" if source.bundled else str(folder or f"ebbflow data get {name}")
+        sizes = (f"{source.train:,}", f"{source.test:,}", str(source.classes))
+        table.add_row(name, source.title, *sizes, source.licence, where)
+    Console().print(table)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set's name.")],
+    mirror: Annotated[
+        str | None, typer.Option("--from", help="Another address that holds the same files.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Another folder than the cache.")] = None,
+) -> None:
+    """Download a data set and check it."""
+    from ebbflow.data.download import fetch
+
+    folder = fetch(name, mirror=mirror, destination=to, progress=sys.stderr.isatty())
+    typer.echo(f"{name} is in {folder}")
+
+
+@data_app.command("verify")
+def data_verify(name: Annotated[str, typer.Argument(help="A data set's name.")]) -> None:
+    """Check a data set's files against their checksums."""
+    from ebbflow.data.download import verify
+
+    checks = verify(name)
+    for check in checks:
+        typer.echo(f"{check.status:14} {check.filename}  {check.path}")
+    if any(check.status != "ok" for check in checks):
+        raise EbbflowError(f"{name} is not complete: run `ebbflow data get {name}`")
+
+
+@history_app.command("ls")
+def history_ls(folder: RunPath) -> None:
+    """List the past sessions that a run keeps, and check their files."""
+    from rich.console import Console
+
+    from ebbflow.report.histories import history_table
+
+    Console().print(history_table(folder))
+
+
+@history_app.command("show")
+def history_show(
+    folder: RunPath,
+    session: Annotated[int, typer.Argument(help="A session's number.")],
+    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+) -> None:
+    """Show one past session: what it drew on, how far away each was, and what is stored."""
+    from ebbflow.report.histories import session_report
+
+    for line in session_report(folder, session, method, seed):
+        typer.echo(line)
+
+
+@app.command()
+def doctor() -> None:
+    """Check the installation, the machine and the data."""
+    from ebbflow.report.doctor import examine
+
+    healthy = True
+    for check in examine():
+        typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:12} {check.found}")
+        healthy = healthy and check.ok
+    if not healthy:
+        raise EbbflowError("not all is well: see the lines marked FAIL for what to do")
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        from ebbflow import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line: one sentence and exit code 2 for what the user can mend."""
+    try:
+        code = app(standalone_mode=False)
+    except EbbflowError as error:
+        _fail(str(error))
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except click.Abort:
+        _fail("stopped")
+    except OSError as error:
+        _fail(
+            f"{error.filename or 'a file'}: {error.strerror or error}; check the path and the disk"
+        )
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(sentence: str) -> None:
+    typer.echo(f"ebbflow: {sentence}", err=True)
+    sys.exit(2)

@@ -1,0 +1,94 @@
+"""Pictures of a run (needs the extra ``plot``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.records import Round
+
+# A palette that stays apart for colour-blind readers and in grey.
+COLOURS = {
+    "warm_start": "#0072b2",
+    "previous": "#d55e00",
+    "average": "#009e73",
+    "continuous": "#cc79a7",
+}
+
+
+def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
+    """Draw accuracy over all rounds, one panel per algorithm, with the session boundaries.
+
+    Lines are means over seeds; the band spans the smallest and the largest seed.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415
+    except ImportError:
+        raise EbbflowError(
+            "pictures need matplotlib: install it with `pip install 'ebbflow[plot]'`"
+        ) from None
+    mpl.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    algorithms = list(dict.fromkeys(r.algorithm for r in rounds))
+    figure, axes = pyplot.subplots(
+        len(algorithms), 1, figsize=(10, 4 * len(algorithms)), squeeze=False, layout="constrained"
+    )
+    for axis, algorithm in zip(axes[:, 0], algorithms, strict=True):
+        own = [r for r in rounds if r.algorithm == algorithm]
+        for method in dict.fromkeys(r.method for r in own):
+            curves = _curves([r for r in own if r.method == method])
+            length = min(len(curve) for curve in curves)
+            steps = range(1, length + 1)
+            by_round = list(zip(*(curve[:length] for curve in curves), strict=True))
+            colour = COLOURS.get(method)
+            means = [sum(values) / len(values) for values in by_round]
+            (line,) = axis.plot(steps, means, label=method, color=colour, linewidth=1.5)
+            axis.fill_between(
+                steps,
+                [min(values) for values in by_round],
+                [max(values) for values in by_round],
+                color=line.get_color(),
+                alpha=0.15,
+                linewidth=0,
+            )
+        for session, boundary in _boundaries(own):
+            axis.axvline(boundary + 0.5, color="0.75", linewidth=0.8, zorder=0)
+            axis.annotate(
+                f"session {session}",
+                (boundary + 1, 1.01),
+                xycoords=("data", "axes fraction"),
+                fontsize=8,
+                color="0.4",
+            )
+        axis.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 100))
+        axis.set_title(f"{title}, {algorithm}", pad=18, fontsize=11, loc="left")
+        axis.margins(x=0.01)
+        axis.legend(loc="lower right", frameon=False)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _curves(rounds: Sequence[Round]) -> list[list[float]]:
+    """Return a method's accuracies in order, one list per seed."""
+    curves: dict[int, list[float]] = {}
+    for r in sorted(rounds, key=lambda r: (r.seed, r.session, r.round)):
+        curves.setdefault(r.seed, []).append(r.accuracy)
+    return list(curves.values())
+
+
+def _boundaries(rounds: Sequence[Round]) -> list[tuple[int, int]]:
+    """Return each session with the number of rounds before it, of the first seed."""
+    first = min(r.seed for r in rounds)
+    method = rounds[0].method
+    lengths: dict[int, int] = {}
+    for r in rounds:
+        if r.seed == first and r.method == method:
+            lengths[r.session] = max(lengths.get(r.session, 0), r.round)
+    before, found = 0, []
+    for session, length in sorted(lengths.items()):
+        found.append((session, before))
+        before += length
+    return found

@@ -1,0 +1,132 @@
+"""What a long run shows while it works: a bar on a terminal, plain lines elsewhere.
+
+Both are watchers of a simulation and write to the standard error stream, so that the standard
+output holds results alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from ebbflow.config import Config
+from ebbflow.records import Round
+
+if TYPE_CHECKING:
+    from ebbflow.core.types import Session
+    from ebbflow.simulate import Track, World
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+def progress_display(config: Config, console: Console | None = None) -> ProgressDisplay:
+    """Return the display that fits where the output goes."""
+    console = console or Console(stderr=True)
+    return ProgressBar(config, console) if console.is_terminal else ProgressLines(config, console)
+
+
+class ProgressDisplay:
+    """What both displays share: how far the run is, and the warnings."""
+
+    def __init__(self, config: Config, console: Console) -> None:
+        self.config = config
+        self.console = console
+        self._warned: set[str] = set()
+
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+        """Show warnings, each kind once for a method."""
+        for event in events:
+            kind = f"{event['event']} {event['algorithm']} {event['method']}"
+            if event["event"] == "warning" and kind not in self._warned:
+                self._warned.add(kind)
+                where = f"seed {event['seed']}, session {event['session']}, {event['method']}"
+                self.console.print(f"[yellow]warning[/] {where}: {event['text']}", soft_wrap=True)
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """Show a round."""
+        raise NotImplementedError
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """Show nothing: the session's last round has been shown."""
+
+    def close(self) -> None:
+        """Stop showing."""
+
+    def _position(self, world: World, session: Session, t: int) -> tuple[int, int]:
+        """Return the rounds done and those of the whole run (all seeds alike, as a guess)."""
+        lengths = [s.rounds for s in world.sessions]
+        before = self.config.seeds.index(world.seed) * sum(lengths)
+        done = before + sum(lengths[: session.index - 1]) + t
+        return done, len(self.config.seeds) * sum(lengths)
+
+    def _status(self, world: World, session: Session, rounds: Sequence[Round]) -> str:
+        several = len(self.config.algorithm) > 1
+        scores = "  ".join(
+            f"{r.algorithm + ' ' if several else ''}{r.method} {r.accuracy:.1f}" for r in rounds
+        )
+        return (
+            f"seed {world.seed}  session {session.index}/{len(world.sessions)}  "
+            f"round {rounds[0].round}/{session.rounds}  {len(session.devices)} devices  {scores}"
+        )
+
+
+class ProgressBar(ProgressDisplay):
+    """A bar with the time left, and a line on where the run is."""
+
+    def __init__(self, config: Config, console: Console) -> None:
+        super().__init__(config, console)
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:3.0f}%"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """Move the bar."""
+        done, total = self._position(world, session, rounds[0].round)
+        status = self._status(world, session, rounds)
+        if self._task is None:
+            # Only now, and from here: a resumed run's past must not count as speed.
+            self._progress.start()
+            self._task = self._progress.add_task(status, total=total, completed=done)
+        self._progress.update(self._task, completed=done, description=status)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+
+class ProgressLines(ProgressDisplay):
+    """A line at each session's end, and now and then in between."""
+
+    def __init__(self, config: Config, console: Console) -> None:
+        super().__init__(config, console)
+        self._began = self._shown = time.monotonic()
+        self._first: int | None = None
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """Write a line if one is due."""
+        done, total = self._position(world, session, rounds[0].round)
+        if self._first is None:
+            self._first = done - 1
+        now = time.monotonic()
+        if rounds[0].round < session.rounds and now - self._shown < SECONDS_BETWEEN_LINES:
+            return
+        self._shown = now
+        left = (now - self._began) / (done - self._first) * (total - done)
+        status = self._status(world, session, rounds)
+        self.console.print(f"{status}  {left:.0f} s left", soft_wrap=True, highlight=False)

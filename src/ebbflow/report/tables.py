@@ -1,0 +1,59 @@
+"""Tables of window accuracies, from summary rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from ebbflow.metrics import mean_and_deviation
+
+Row = dict[str, Any]
+
+
+def comparison_tables(rows: Sequence[Row], methods: Sequence[str]) -> list[Table]:
+    """Return one table per algorithm and window: method x transition, best in bold."""
+    chosen = [row for row in rows if row["transition"] is not None]
+    cells = sorted({(row["algorithm"], row["window"]) for row in chosen})
+    return [
+        _table(
+            [r for r in chosen if (r["algorithm"], r["window"]) == (algorithm, window)],
+            methods,
+            f"{algorithm}, accuracy (%) over the first {window} rounds",
+        )
+        for algorithm, window in cells
+    ]
+
+
+def _table(rows: Sequence[Row], methods: Sequence[str], title: str) -> Table:
+    transitions = sorted({(row["transition"], row["session"]) for row in rows})
+    found = {
+        (method, k): mean_and_deviation(
+            [r["accuracy"] for r in rows if r["method"] == method and r["transition"] == k]
+        )
+        for method in methods
+        for k, _ in transitions
+    }
+    best = {k: max(found[method, k][0] for method in methods) for k, _ in transitions}
+    seeds = len({row["seed"] for row in rows})
+    note = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    table = Table(title=title, caption=f"{note}; best in bold", title_justify="left")
+    table.add_column("method")
+    for k, session in transitions:
+        table.add_column(f"transition {k}\nsession {session}", justify="right")
+    for method in methods:
+        table.add_row(
+            method,
+            *(
+                _cell(*found[method, k], bold=found[method, k][0] == best[k])
+                for k, _ in transitions
+            ),
+        )
+    return table
+
+
+def _cell(mean: float, deviation: float, *, bold: bool) -> str:
+    text = f"{mean:.2f}" if math.isnan(deviation) else f"{mean:.2f} ± {deviation:.2f}"
+    return f"[bold]{text}[/]" if bold else text
