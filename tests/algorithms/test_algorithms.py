@@ -1,0 +1,92 @@
+"""What every FL algorithm owes the engines, and FedAvg by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, combine
+from tests.algorithms.toys import TOYS
+
+FEDAVG = ALGORITHMS["fedavg"]()
+every_algorithm = pytest.mark.parametrize(
+    "algorithm", [build() for build in ALGORITHMS.values()] + TOYS, ids=lambda a: a.name
+)
+
+
+def sent(algorithm: Algorithm, theta: Tensor, local: Tensor, samples: float) -> Upload:
+    shared_theta, extras = algorithm.broadcast(theta, algorithm.init_server(theta))
+    shared = Broadcast(shared_theta, torch.zeros(2), extras)
+    run = LocalRun(local, torch.ones(2), 1, 1.0, 0.1, torch.tensor(samples))
+    return algorithm.upload(shared, algorithm.init_client(theta), run)[0]
+
+
+def step(algorithm: Algorithm, theta: Tensor, *uploads: Upload) -> Tensor:
+    total = uploads[0]
+    for upload in uploads[1:]:
+        total = combine(torch.add, total, upload)
+    return algorithm.server_step(theta, algorithm.init_server(theta), total)[0]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_is_called_what_the_registry_calls_it(name: str) -> None:
+    assert ALGORITHMS[name]().name == name
+
+
+def test_fedavg_takes_the_mean_weighted_by_samples() -> None:
+    theta = torch.zeros(2)
+    one = sent(FEDAVG, theta, torch.tensor([4.0, 0.0]), 10)
+    other = sent(FEDAVG, theta, torch.tensor([0.0, 4.0]), 30)
+    assert step(FEDAVG, theta, one, other).tolist() == [1.0, 3.0]
+
+
+def test_an_upload_of_fedavg_is_weighted_by_samples() -> None:
+    upload = sent(FEDAVG, torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), 3)
+    assert upload.delta.tolist() == [3.0, 9.0]
+    assert upload.buffers.tolist() == [3.0, 3.0]
+    assert (float(upload.samples), float(upload.devices)) == (3.0, 1.0)
+
+
+def test_fedavg_minimises_two_quadratics_whose_optima_it_averages() -> None:
+    """Devices with loss 1/2 ||w - c_k||^2 that train to the end: w becomes the mean of the c_k."""
+    theta, optima = torch.tensor([9.0]), [torch.tensor([1.0]), torch.tensor([5.0])]
+    after = step(FEDAVG, theta, *(sent(FEDAVG, theta, optimum, 7) for optimum in optima))
+    assert after.tolist() == [3.0]
+
+
+@every_algorithm
+def test_devices_that_did_not_move_leave_the_model_where_it_is(algorithm: Algorithm) -> None:
+    theta = torch.tensor([1.0, -2.0, 3.0])
+    still = sent(algorithm, theta, algorithm.broadcast(theta, algorithm.init_server(theta))[0], 5)
+    torch.testing.assert_close(step(algorithm, theta, still, still), theta)
+
+
+@every_algorithm
+@settings(deadline=None)
+@given(order=st.permutations(range(4)))
+def test_the_order_of_devices_is_no_more_than_rounding(
+    algorithm: Algorithm, order: list[int]
+) -> None:
+    theta = torch.tensor([1.0, -2.0, 3.0])
+    uploads = [sent(algorithm, theta, theta + k * torch.ones(3), 1.0 + k) for k in range(4)]
+    expected = step(algorithm, theta, *uploads)
+    torch.testing.assert_close(step(algorithm, theta, *(uploads[k] for k in order)), expected)
+
+
+@every_algorithm
+def test_hooks_change_none_of_their_arguments(algorithm: Algorithm) -> None:
+    theta, local = torch.tensor([1.0, -2.0]), torch.tensor([2.0, 2.0])
+    step(algorithm, theta, sent(algorithm, theta, local, 3))
+    assert theta.tolist() == [1.0, -2.0]
+    assert local.tolist() == [2.0, 2.0]
+
+
+def test_combine_adds_every_field_and_every_extra() -> None:
+    one = Upload(*(torch.tensor([k]) for k in (1.0, 2.0, 3.0, 4.0)), {"c": torch.tensor([5.0])})
+    total = combine(torch.add, one, one)
+    assert [float(field) for field in total[:4]] == [2.0, 4.0, 6.0, 8.0]
+    assert float(total.extras["c"]) == 10.0

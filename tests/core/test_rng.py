@@ -1,0 +1,79 @@
+"""A draw is a function of its names, and of nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ebbflow.core.rng import Name, generator, torch_generator
+
+name = st.integers() | st.text(alphabet="abc1", max_size=4)
+names = st.lists(name, max_size=5).map(tuple)
+
+
+def draw(*keys: Name) -> list[float]:
+    return generator(*keys).random(4).tolist()
+
+
+def torch_draw(*keys: Name) -> list[float]:
+    return torch.rand(4, generator=torch_generator(*keys)).tolist()
+
+
+@given(names)
+def test_the_same_names_give_the_same_draw(keys: tuple[Name, ...]) -> None:
+    assert draw(*keys) == draw(*keys)
+    assert torch_draw(*keys) == torch_draw(*keys)
+
+
+@given(names, names)
+def test_other_names_give_another_draw(one: tuple[Name, ...], other: tuple[Name, ...]) -> None:
+    assume(one != other)
+    assert draw(*one) != draw(*other)
+    assert torch_draw(*one) != torch_draw(*other)
+
+
+@given(names, st.data())
+def test_changing_any_single_name_changes_the_draw(
+    keys: tuple[Name, ...], data: st.DataObject
+) -> None:
+    assume(keys)
+    at = data.draw(st.integers(0, len(keys) - 1))
+    changed = data.draw(name)
+    assume(changed != keys[at])
+    assert draw(*keys) != draw(*keys[:at], changed, *keys[at + 1 :])
+
+
+@given(st.integers())
+def test_a_number_is_not_its_text(number: int) -> None:
+    assert draw(number) != draw(str(number))
+    assert torch_draw(number) != torch_draw(str(number))
+
+
+def test_two_names_are_not_one_name_that_spells_them() -> None:
+    assert draw("a", "b") != draw("a/str:b")
+
+
+def test_asking_in_another_order_changes_nothing() -> None:
+    forwards = [draw(7, "batches", device) for device in range(5)]
+    backwards = [draw(7, "batches", device) for device in reversed(range(5))]
+    assert forwards == backwards[::-1]
+
+
+def test_neighbouring_names_are_uncorrelated() -> None:
+    draws = np.stack([generator(100, "noise", k).standard_normal(2000) for k in range(20)])
+    correlation = np.corrcoef(draws)[~np.eye(20, dtype=bool)]
+    assert np.abs(correlation).max() < 5 / np.sqrt(2000)
+
+
+def test_first_draws_over_many_names_are_uniform() -> None:
+    first = np.sort([generator(k).random() for k in range(2000)])
+    gap = np.abs(first - (np.arange(2000) + 0.5) / 2000).max()
+    assert gap < 2 / np.sqrt(2000)  # Kolmogorov-Smirnov: exceeded once in three thousand keys
+
+
+def test_the_global_generators_are_left_alone() -> None:
+    before = torch.random.get_rng_state()
+    torch_draw(1, "anything")
+    assert torch.equal(before, torch.random.get_rng_state())

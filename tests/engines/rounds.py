@@ -1,0 +1,129 @@
+"""Small rounds to put engines through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.local import Cohort, Engine, Lane, Recipe, Trained
+from ebbflow.core.types import Examples, Model, State
+from ebbflow.engines import Sequential, Vectorised
+from ebbflow.models import from_module
+
+SHAPE, CLASSES, ROWS = (1, 8, 8), 10, 400
+RECIPE = Recipe(0.9, radius=None)
+Sizes = Sequence[Sequence[int]]
+
+KINDS: Sizes = [(20, 20, 7), (1,), (5, 5), (16,), (33, 2), (1, 1, 1, 1), (40,)]
+MANY: Sizes = [KINDS[(3 * k * k + k) % len(KINDS)] for k in range(37)]
+
+
+def convnet() -> Model:
+    """A model that is trained device by device."""
+    return from_module(
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, CLASSES)),
+        "convnet",
+    )
+
+
+def normed() -> Model:
+    """A model whose buffers and gradients depend on the batch as a whole."""
+    return from_module(
+        lambda: nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64, 16),
+            nn.BatchNorm1d(16),
+            nn.ReLU(),
+            nn.Linear(16, CLASSES),
+        ),
+        "normed",
+    )
+
+
+def examples(shape: tuple[int, ...] = SHAPE, classes: int = CLASSES) -> Examples:
+    draw = torch.Generator().manual_seed(4)
+    x = torch.randn(ROWS, *shape, generator=draw)
+    return Examples(x, torch.randint(classes, (ROWS,), generator=draw))
+
+
+def cohort(sizes: Sizes, seed: int = 0) -> Cohort:
+    """Return devices 10, 11, ... whose steps have these sizes; row 0 belongs to nobody."""
+    draw = np.random.default_rng(seed)
+    batches = tuple(
+        tuple(draw.integers(1, ROWS, size=size) for size in device_sizes) for device_sizes in sizes
+    )
+    samples = tuple(sum(device_sizes) for device_sizes in sizes)
+    return Cohort(3, 2, tuple(range(10, 10 + len(sizes))), batches, samples)
+
+
+def lane(
+    model: Model, algorithm: Algorithm, lr: float = 0.1, clients: dict[int, State] | None = None
+) -> Lane:
+    start = model.initial(torch.Generator().manual_seed(1))
+    theta, extras = algorithm.broadcast(start.theta, algorithm.init_server(start.theta))
+    return Lane(algorithm, Broadcast(theta, start.buffers, extras), lr, clients or {})
+
+
+def reference(
+    model: Model, lanes: Sequence[Lane], who: Cohort, data: Examples | None = None
+) -> list[Trained]:
+    return Sequential(model, data or examples(), RECIPE)(lanes, who)
+
+
+def vectorised(
+    model: Model,
+    lanes: Sequence[Lane],
+    who: Cohort,
+    block: int | None = None,
+    workers: int | None = 2,
+    data: Examples | None = None,
+    recipe: Recipe = RECIPE,
+) -> list[Trained]:
+    engine = Vectorised(model, data or examples(), recipe, block, workers)
+    try:
+        return engine(lanes, who)
+    finally:
+        engine.close()
+
+
+ENGINES: dict[str, type[Sequential] | type[Vectorised]] = {
+    "sequential": Sequential,
+    "vectorised": Vectorised,
+}
+
+
+def engine_on(name: str, model: Model, data: Examples | None = None) -> Engine:
+    return ENGINES[name](model, data or examples(), RECIPE)
+
+
+def tensors(trained: Trained) -> dict[str, Tensor]:
+    """Return all that a round gave a lane, by name."""
+    upload, clients = trained
+    found = {"delta": upload.delta, "buffers": upload.buffers}
+    found |= {"samples": upload.samples, "devices": upload.devices, **upload.extras}
+    for device, state in clients.items():
+        found |= {f"{device}.{name}": value for name, value in state.items()}
+    return found
+
+
+def same_bits(one: Trained, other: Trained) -> bool:
+    left, right = tensors(one), tensors(other)
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def assert_agree(one: Trained, other: Trained, at: Lane, within: float = 1e-5) -> None:
+    """Compare models, buffers, extras and states, relative to the size of a model's entries."""
+    left, right = tensors(one), tensors(other)
+    assert left.keys() == right.keys()
+    scale = float(at.shared.theta.abs().max())
+    for name in left:
+        # Sums over devices are compared as means; a device's own state as it is.
+        count = left["samples"] if name in ("delta", "buffers") else left["devices"]
+        by = 1.0 if "." in name else float(count)
+        torch.testing.assert_close(
+            left[name] / by, right[name] / by, rtol=within, atol=within * scale, msg=name
+        )

@@ -1,0 +1,179 @@
+"""Every engine gives every algorithm on every model the same round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.core.algorithm import Algorithm
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Cohort, Lane
+from ebbflow.core.types import Examples, Model
+from ebbflow.models import MODELS, softmax
+from tests.algorithms.toys import TOYS, proximal, stateful
+from tests.engines.rounds import (
+    CLASSES,
+    ENGINES,
+    MANY,
+    SHAPE,
+    Sizes,
+    assert_agree,
+    cohort,
+    convnet,
+    engine_on,
+    examples,
+    lane,
+    normed,
+    reference,
+    same_bits,
+    vectorised,
+)
+
+SOFTMAX = softmax(SHAPE, CLASSES)
+FEDAVG = Algorithm("fedavg")
+every_algorithm = pytest.mark.parametrize(
+    "algorithm", [build() for build in ALGORITHMS.values()] + TOYS, ids=lambda a: a.name
+)
+every_model = pytest.mark.parametrize(
+    "model",
+    [build(SHAPE, CLASSES) for build in MODELS.values()] + [convnet()],
+    ids=lambda m: m.name,
+)
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+@every_model
+@every_algorithm
+@pytest.mark.parametrize(
+    "sizes", [MANY, [(20, 7)], [(1,), (1, 1), (1,)]], ids=["many", "one_device", "one_sample"]
+)
+def test_vectorised_agrees_with_sequential(
+    model: Model, algorithm: Algorithm, sizes: Sizes
+) -> None:
+    who, at = cohort(sizes), lane(model, algorithm)
+    assert_agree(vectorised(model, [at], who)[0], reference(model, [at], who)[0], at)
+
+
+@every_model
+@every_algorithm
+def test_engines_agree_when_only_some_devices_come_back(model: Model, algorithm: Algorithm) -> None:
+    first, at = cohort(MANY[:8]), lane(model, algorithm)
+    _, remembered = reference(model, [at], first)[0]
+    again, second = lane(model, algorithm, clients=remembered), cohort(MANY[:12], seed=1)
+    assert_agree(vectorised(model, [again], second)[0], reference(model, [again], second)[0], again)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=4), min_size=1, max_size=8),
+    st.integers(0, 100),
+)
+def test_engines_agree_on_any_cohort(sizes: list[list[int]], seed: int) -> None:
+    who, at = cohort(sizes, seed), lane(SOFTMAX, stateful())
+    assert_agree(vectorised(SOFTMAX, [at], who)[0], reference(SOFTMAX, [at], who)[0], at)
+
+
+@every_algorithm
+@pytest.mark.parametrize("block", [None, 1, 3])
+def test_engines_agree_on_batch_statistics(algorithm: Algorithm, block: int | None) -> None:
+    """A padded row would show: BatchNorm normalises by what is in the batch."""
+    model = normed()
+    sizes = [tuple(max(2, size) for size in steps) for steps in MANY]
+    who, at = cohort(sizes), lane(model, algorithm)
+    assert_agree(vectorised(model, [at], who, block)[0], reference(model, [at], who)[0], at)
+
+
+@every_engine
+def test_a_round_is_the_sum_of_its_devices(engine: str) -> None:
+    who, at = cohort(MANY[:5]), lane(SOFTMAX, FEDAVG)
+    run = engine_on(engine, SOFTMAX)
+    alone = [
+        run([at], who._replace(devices=(d,), batches=(b,), samples=(s,)))[0][0]
+        for d, b, s in zip(who.devices, who.batches, who.samples, strict=True)
+    ]
+    total = run([at], who)[0][0]
+    torch.testing.assert_close(total.delta, torch.stack([u.delta for u in alone]).sum(0))
+    assert float(total.samples) == sum(who.samples)
+    assert float(total.devices) == 5
+
+
+@every_engine
+@settings(deadline=None, max_examples=10)
+@given(order=st.permutations(range(20)))
+def test_the_order_of_devices_is_no_more_than_rounding(engine: str, order: list[int]) -> None:
+    who, at = cohort(MANY[:20]), lane(SOFTMAX, stateful())
+    permuted = who._replace(
+        devices=tuple(who.devices[k] for k in order),
+        batches=tuple(who.batches[k] for k in order),
+        samples=tuple(who.samples[k] for k in order),
+    )
+    run = engine_on(engine, SOFTMAX)
+    assert_agree(run([at], permuted)[0], run([at], who)[0], at, within=1e-6)
+
+
+@every_engine
+def test_states_come_back_for_every_participant_and_nobody_else(engine: str) -> None:
+    model, algorithm, who = SOFTMAX, stateful(), cohort(MANY[:20])
+    fresh = algorithm.init_client(torch.zeros(model.layout.total))
+    old = {device: fresh | {"rounds": torch.tensor(6.0)} for device in (11, 12, 99)}
+    _, states = engine_on(engine, model)([lane(model, algorithm, clients=old)], who)[0]
+    assert {device: float(state["rounds"]) for device, state in states.items()} == {
+        device: 7.0 if device in old else 1.0 for device in who.devices
+    }
+
+
+@every_engine
+def test_states_that_went_in_are_not_changed(engine: str) -> None:
+    algorithm, who = stateful(), cohort(MANY[:3])
+    old = {11: algorithm.init_client(torch.zeros(SOFTMAX.layout.total))}
+    engine_on(engine, SOFTMAX)([lane(SOFTMAX, algorithm, clients=old)], who)
+    assert set(old) == {11}
+    assert not any(bool(value.any()) for value in old[11].values())
+
+
+@every_engine
+@pytest.mark.parametrize("elsewhere", [1e3, float("nan")])
+def test_rows_of_nobody_in_the_cohort_have_no_influence(engine: str, elsewhere: float) -> None:
+    who, at, data = cohort(MANY), lane(SOFTMAX, FEDAVG), examples()
+    used = np.unique(np.concatenate([rows for steps in who.batches for rows in steps]))
+    x = torch.full_like(data.x, elsewhere)
+    x[used] = data.x[used]
+    assert 0 not in used
+    changed = engine_on(engine, SOFTMAX, Examples(x, data.y))([at], who)[0]
+    assert same_bits(changed, engine_on(engine, SOFTMAX)([at], who)[0])
+
+
+@every_engine
+def test_several_lanes_are_several_rounds(engine: str) -> None:
+    """To the bit: methods that are compared do not touch each other."""
+    who, run = cohort(MANY), engine_on(engine, SOFTMAX)
+    lanes = [lane(SOFTMAX, FEDAVG), lane(SOFTMAX, proximal(0.5), 0.2), lane(SOFTMAX, stateful())]
+    together = run(lanes, who)
+    assert len(together) == 3
+    for at, trained in zip(lanes, together, strict=True):
+        assert same_bits(trained, run([at], who)[0])
+
+
+@every_engine
+def test_an_empty_cohort_is_refused_in_a_sentence(engine: str) -> None:
+    with pytest.raises(EbbflowError, match="session 3, round 2: nobody takes part"):
+        engine_on(engine, SOFTMAX)([lane(SOFTMAX, FEDAVG)], cohort([]))
+
+
+@every_engine
+def test_a_device_without_a_step_sends_no_displacement(engine: str) -> None:
+    who = Cohort(1, 1, (1,), ((),), (5,))
+    upload, _ = engine_on(engine, SOFTMAX)([lane(SOFTMAX, FEDAVG)], who)[0]
+    assert not upload.delta.any()
+    assert float(upload.samples) == 5
+
+
+@every_engine
+def test_a_round_leaves_the_broadcast_alone(engine: str) -> None:
+    at: Lane = lane(SOFTMAX, FEDAVG)
+    engine_on(engine, SOFTMAX)([at], cohort(MANY[:4]))
+    assert torch.equal(at.shared.theta, lane(SOFTMAX, FEDAVG).shared.theta)

@@ -1,0 +1,50 @@
+"""What the documents say is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ebbflow.config import Config
+from ebbflow.layers import Layers, keys
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_key_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    table = page.split("## Keys")[1].split("## By data set")[0]
+    documented = re.findall(r"^\| `([a-z_.]+)`", table, flags=re.MULTILINE)
+    assert documented == list(keys(Config))
+
+
+def test_defaults_by_data_set_are_as_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (digits|mnist|fmnist|own data) \| (.*) \|$", page, flags=re.MULTILINE)
+    assert len(rows) == 4
+    for name, cells in rows:
+        layers = Layers()
+        layers.add_key("dataset", "own.npz" if name == "own data" else name, "test")
+        config = layers.config()
+        rate = config.lr.algorithms["fedavg"]
+        shown = (
+            f"{config.rounds} | {config.partition.devices} | {config.local.batch} | "
+            f"{config.warm_start.scale:g} | {rate.initial:g}, {rate.floor:g}"
+        )
+        assert cells == shown
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_python_in_the_readme_runs() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
