@@ -17,7 +17,7 @@ from ebbflow.layers import Layers
 from ebbflow.records import Records
 from ebbflow.report.progress import progress_display
 
-Data = str | Dataset | tuple[TorchDataset[Any], TorchDataset[Any]]
+Data = str | Path | Dataset | tuple[TorchDataset[Any], TorchDataset[Any]]
 """A data set's name, the path of an .npz file, a loaded data set, or torch's (train, test)."""
 
 
@@ -51,8 +51,8 @@ def compare(
     loaded = _loaded(dataset)
     if loaded is not None:
         shortcuts["dataset"] = loaded.name
-    elif isinstance(dataset, str):
-        shortcuts["dataset"] = dataset
+    elif dataset is not None:
+        shortcuts["dataset"] = str(dataset)
     for name, value in shortcuts.items():
         if name not in SHORTCUTS:
             raise nearest(name, SHORTCUTS, "argument", "ebbflow.compare")
@@ -83,7 +83,7 @@ def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = 
 
 
 def _loaded(dataset: Data | None) -> Dataset | None:
-    if dataset is None or isinstance(dataset, str):
+    if dataset is None or isinstance(dataset, str | Path):
         return None
     if isinstance(dataset, Dataset):
         return dataset

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from ebbflow.core.errors import EbbflowError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="ebbflow",
     help="Federated learning when devices come and go.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 presets_app = typer.Typer(help="List the presets, or show one.", invoke_without_command=True)
-data_app = typer.Typer(help="List, download and verify data sets.", no_args_is_help=True)
-history_app = typer.Typer(help="Look into a run's history.", no_args_is_help=True)
+data_app = typer.Typer(help="List, download and verify data sets.", invoke_without_command=True)
+history_app = typer.Typer(help="Look into a run's history.", invoke_without_command=True)
 app.add_typer(presets_app, name="presets")
 app.add_typer(data_app, name="data")
 app.add_typer(history_app, name="history")
@@ -126,7 +126,7 @@ def resume(folder: RunPath, json: AsJson = False) -> None:
     from ebbflow.report.progress import progress_display
 
     config = experiment.read_config(folder)
-    with closing(progress_display(config)) as display:
+    with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
         found = experiment.resume(folder, watchers=[display])
     _show(found, config, json)
 
@@ -172,13 +172,22 @@ def _launch(config: Config, out: Path, as_json: bool) -> None:
     from ebbflow import experiment
     from ebbflow.report.progress import progress_display
 
-    try:
-        with closing(progress_display(config)) as display:
-            found = experiment.run(config, out, watchers=[display], claimed=True)
-    except KeyboardInterrupt:
-        typer.echo(f"stopped: go on with `ebbflow resume {out}`", err=True)
-        raise typer.Exit(130) from None
+    with _told_how_to_go_on(out), closing(progress_display(config)) as display:
+        found = experiment.run(config, out, watchers=[display], claimed=True)
     _show(found, config, as_json)
+
+
+@contextmanager
+def _told_how_to_go_on(folder: Path) -> Iterator[None]:
+    """Let a user who stops a run know what becomes of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.exists():
+            typer.echo(f"stopped: go on with `ebbflow resume {folder}`", err=True)
+        else:
+            typer.echo("stopped before anything was computed", err=True)
+        raise typer.Exit(130) from None
 
 
 def _show(found: Records, config: Config, as_json: bool) -> None:
@@ -198,18 +207,18 @@ def _show(found: Records, config: Config, as_json: bool) -> None:
         console.print(table)
     if not tables:
         first = config.pilot.sessions + 3
-        console.print(f"no transition yet: the first with a choice is session {first}")
+        typer.echo(f"no transition yet: the first with a choice is session {first}")
     longest = max(r.round for r in found.rounds)
     for window in config.window:
         if window > longest:
-            console.print(f"note: a session has {longest} rounds, fewer than the window {window}")
+            typer.echo(f"note: a session has {longest} rounds, fewer than the window {window}")
     title = f"{Path(config.dataset).stem}, accuracy on the labels present"
     try:
         accuracy_picture(found.rounds, folder / "accuracy.png", title)
-        console.print(f"picture  {folder / 'accuracy.png'}", soft_wrap=True)
+        typer.echo(f"picture  {folder / 'accuracy.png'}")
     except EbbflowError as missing:
-        console.print(str(missing), soft_wrap=True)
-    console.print(f"records  {folder}", soft_wrap=True)
+        typer.echo(str(missing))
+    typer.echo(f"records  {folder}")
 
 
 @presets_app.callback()
@@ -234,16 +243,17 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset's name.")]) 
 def data_ls() -> None:
     """List the known data sets and where they are."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from ebbflow.data.download import SOURCES, find
 
-    table = Table("name", "what", "train", "test", "classes", "licence", "where")
+    table = Table("name", "train", "test", "classes", "licence", "where")
     for name, source in SOURCES.items():
         folder = find(source)
         where = "in the package" if source.bundled else str(folder or f"ebbflow data get {name}")
         sizes = (f"{source.train:,}", f"{source.test:,}", str(source.classes))
-        table.add_row(name, source.title, *sizes, source.licence, where)
+        table.add_row(name, *sizes, source.licence, escape(where))
     Console().print(table)
 
 
@@ -263,15 +273,24 @@ def data_get(
 
 
 @data_app.command("verify")
-def data_verify(name: Annotated[str, typer.Argument(help="A data set's name.")]) -> None:
-    """Check a data set's files against their checksums."""
-    from ebbflow.data.download import verify
+def data_verify(
+    name: Annotated[
+        str | None, typer.Argument(help="A data set; by default all that are here.")
+    ] = None,
+) -> None:
+    """Check the files of a data set against their checksums."""
+    from ebbflow.data.download import SOURCES, find, verify
 
-    checks = verify(name)
-    for check in checks:
-        typer.echo(f"{check.status:14} {check.filename}  {check.path}")
-    if any(check.status != "ok" for check in checks):
-        raise EbbflowError(f"{name} is not complete: run `ebbflow data get {name}`")
+    names = [name] if name else [known for known, source in SOURCES.items() if find(source)]
+    incomplete = []
+    for each in names:
+        checks = verify(each)
+        for check in checks:
+            typer.echo(f"{check.status:14} {check.path}")
+        if any(check.status != "ok" for check in checks):
+            incomplete.append(each)
+    if incomplete:
+        raise EbbflowError(f"{incomplete[0]} is not intact: run `ebbflow data get {incomplete[0]}`")
 
 
 @history_app.command("ls")
@@ -287,15 +306,23 @@ def history_ls(folder: RunPath) -> None:
 @history_app.command("show")
 def history_show(
     folder: RunPath,
-    session: Annotated[int, typer.Argument(help="A session's number.")],
+    session: Annotated[str, typer.Argument(help="A session's number.")],
     method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    seed: Annotated[str | None, typer.Option(help="Only this seed.")] = None,
 ) -> None:
     """Show one past session: what it drew on, how far away each was, and what is stored."""
     from ebbflow.report.histories import session_report
 
-    for line in session_report(folder, session, method, seed):
+    only = None if seed is None else _whole(seed, "--seed")
+    for line in session_report(folder, _whole(session, "SESSION"), method, only):
         typer.echo(line)
+
+
+def _whole(text: str, place: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise EbbflowError(f"{place} {text!r} is no whole number: write one, as in 5") from None
 
 
 @app.command()
@@ -313,6 +340,7 @@ def doctor() -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
@@ -320,6 +348,14 @@ def _root(
 
         typer.echo(__version__)
         raise typer.Exit
+    _help_if_alone(context)
+
+
+@data_app.callback()
+@history_app.callback()
+def _help_if_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
@@ -328,10 +364,12 @@ def main() -> None:
         code = app(standalone_mode=False)
     except EbbflowError as error:
         _fail(str(error))
-    except click.ClickException as error:
-        _fail(error.format_message())
-    except click.Abort:
-        _fail("stopped")
+    except typer.TyperException as error:  # an unknown option, a missing argument
+        sentence = getattr(error, "format_message", error.__str__)().rstrip(".")
+        _fail(f"{sentence}; see `ebbflow --help`")
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("stopped", err=True)
+        sys.exit(130)
     except OSError as error:
         _fail(
             f"{error.filename or 'a file'}: {error.strerror or error}; check the path and the disk"

@@ -277,7 +277,10 @@ def resolve(config: Config) -> Config:
     )
     local = config.local.model_copy(update={"batch": config.local.batch or batch})
     lr = config.lr.model_copy(
-        update={"algorithms": {name: _rate(config.lr, dataset, name) for name in config.algorithm}}
+        update={
+            "algorithms": config.lr.algorithms
+            | {name: _rate(config.lr, dataset, name) for name in config.algorithm}
+        }
     )
     main_rounds = config.rounds or rounds
     resolved = config.model_copy(
@@ -336,6 +339,11 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
         )
     if config.history.keep != "all" and config.history.limit is None:
         yield f'history.keep = "{config.history.keep}" needs history.limit, the number to keep'
+    if config.history.keep == "all" and config.history.limit is not None:
+        yield (
+            f'history.limit = {config.history.limit} has no use with history.keep = "all": set '
+            'history.keep to "last" or "diverse", or leave the limit out'
+        )
     lists: tuple[tuple[str, Sequence[int | str]], ...] = (
         ("seeds", config.seeds),
         ("methods", config.methods),

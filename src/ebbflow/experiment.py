@@ -81,8 +81,8 @@ def resume(
 ) -> Records:
     """Go on with a run from its last checkpoint; a finished run is only read again."""
     config = read_config(path)
-    folder = RunFolder.open(path)
-    return _run_in_folder(config, folder, _prepared(config, dataset), watchers)
+    data = _prepared(config, dataset)
+    return _run_in_folder(config, RunFolder.open(path), data, watchers)
 
 
 def read_config(folder: Path) -> Config:
@@ -128,7 +128,7 @@ def _run_in_folder(
     try:
         with _one_thread():
             _note_environment(folder, data)
-            checkpoint = folder.rewind()
+            checkpoint = folder.rewind(config)
             done = config.seeds.index(checkpoint["seed"]) if checkpoint else 0
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
@@ -181,6 +181,7 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
     """Check every name, load the data, and try out the first world before anything is computed."""
     for names, known, what, key in (
         (config.algorithm, ALGORITHMS, "algorithm", "algorithm"),
+        (config.lr.algorithms, ALGORITHMS, "algorithm", "lr.algorithms"),
         (config.methods, INITIALISERS, "method", "methods"),
         ([config.model.kind], MODELS, "model", "model.kind"),
         ([config.partition.kind], PARTITIONS, "partition", "partition.kind"),
@@ -209,7 +210,9 @@ def _check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise EbbflowError(f'device = "{name}" is no torch device: use cpu or cuda') from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise EbbflowError(f'device = "{name}" is no torch device to train on: use cpu or cuda')
     if device.type == "cuda" and not torch.cuda.is_available():
         raise EbbflowError(f'device = "{name}": torch finds no GPU here; use device = "cpu"')
 
@@ -371,8 +374,10 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
     found = fingerprint(data)
     path = folder.path / records.ENVIRONMENT
     if path.exists():
-        before = records.read_json(path)["dataset"]["digest"]
-        if before != found:
+        before = records.read_json(path).get("dataset")
+        if not isinstance(before, dict) or "digest" not in before:
+            raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
+        if before["digest"] != found:
             raise EbbflowError(
                 f"the data set {data.name} is not the one that {folder.path} was started with "
                 "(its digest differs): restore the data, or start a new run"

@@ -35,12 +35,25 @@ class Layers:
             node = self.values
             *parents, last = path
             for parent in parents:
-                below = node.get(parent)
+                below = node.setdefault(parent, {})
                 if not isinstance(below, dict):
+                    self._refuse_hidden(parent, below)
                     below = node[parent] = {}
                 node = below
             node[last] = copy.deepcopy(value)
-            self.places[".".join(path)] = place
+            key = ".".join(path)
+            for old in list(self.places):  # what this value replaces, above or below it
+                if key.startswith(old + ".") or old.startswith(key + "."):
+                    del self.places[old]
+            self.places[key] = place
+
+    def _refuse_hidden(self, section: str, value: Any) -> None:
+        """Refuse a value that stands where a section belongs, before its keys cover it up."""
+        if any(key.startswith(f"{section}.") for key in keys()):
+            raise EbbflowError(
+                f"{section} = {value!r} ({self.places[section]}) is refused: {section} is a "
+                f"section; write {section}.KEY instead"
+            )
 
     def add_file(self, path: Path) -> None:
         """Put a TOML file on top, and below it the presets that it names in ``preset``."""
@@ -55,12 +68,12 @@ class Layers:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise EbbflowError(f"{path} is not valid TOML: {error}") from None
         for name in as_list(values.pop("preset", [])):
-            self.add_preset(str(name))
+            self.add_preset(str(name), str(path))
         self.add(values, str(path))
 
-    def add_preset(self, name: str) -> None:
-        """Put a preset on top."""
-        self.add(preset(name), f"preset {name}")
+    def add_preset(self, name: str, place: str = "--preset") -> None:
+        """Put a preset on top; ``place`` is where it was named."""
+        self.add(preset(name, place), f"preset {name}")
 
     def add_setting(self, text: str) -> None:
         """Put one ``a.b=c`` on top; c is a TOML value, or a string that needs no quotes."""
@@ -86,22 +99,29 @@ class Layers:
             raise EbbflowError(self._explain(error)) from None
 
     def _explain(self, error: ValidationError) -> str:
-        first = error.errors(include_url=False)[0]
-        # pydantic adds the branch of a union to the place: keep only what the user wrote.
-        path = [str(part) for part in first["loc"]]
-        while path and not any(
-            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
-        ):
-            path.pop()
-        key = ".".join(path) or ".".join(str(part) for part in first["loc"])
+        errors = error.errors(include_url=False)
+        first = errors[0]
+        key = self._written(first["loc"])
         place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
         where = f" ({place})" if place else ""
         if first["type"] == "extra_forbidden":
             return f"unknown key {key}{where}{_nearest(key)}"
+        # Where a value may be of several kinds, pydantic complains once for each of them.
+        reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
+        reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
         value = first["input"]
-        shown = json.dumps(value) if not isinstance(value, dict) else "a table"
-        reason = str(first["msg"]).removeprefix("Value error, ")
-        return f"{key} = {shown}{where} is refused: {reason[0].lower()}{reason[1:]}"
+        shown = "a table" if isinstance(value, dict) else json.dumps(value, default=str)
+        text = ", or ".join(f"{reason[0].lower()}{reason[1:]}" for reason in reasons)
+        return f"{key} = {shown}{where} is refused: {text}"
+
+    def _written(self, location: tuple[int | str, ...]) -> str:
+        """Return the key that the user wrote: pydantic adds list places and union branches."""
+        path = [str(part) for part in location]
+        while path and not any(
+            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
+        ):
+            path.pop()
+        return ".".join(path) or ".".join(str(part) for part in location)
 
 
 def _leaves(
@@ -145,7 +165,7 @@ def _nearest(key: str) -> str:
     by_last = {name.rsplit(".", 1)[-1]: name for name in known}
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if not close:
-        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.6)
+        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.8)
         close = [by_last[last[0]]] if last else []
     return f": did you mean {close[0]}?" if close else "; see docs/configuration.md for all keys"
 
@@ -162,13 +182,13 @@ def preset_names() -> list[str]:
     )
 
 
-def preset_text(name: str) -> str:
+def preset_text(name: str, place: str = "presets") -> str:
     """Return a preset's TOML."""
     if name not in preset_names():
-        raise nearest(name, preset_names(), "preset", "--preset")
+        raise nearest(name, preset_names(), "preset", place)
     return (resources.files("ebbflow") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def preset(name: str) -> dict[str, Any]:
+def preset(name: str, place: str = "presets") -> dict[str, Any]:
     """Return a preset's values."""
-    return tomllib.loads(preset_text(name))
+    return tomllib.loads(preset_text(name, place))

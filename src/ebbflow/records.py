@@ -20,6 +20,7 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 HISTORY = "history"
 MANIFEST = "manifest.json"
+RESTORE = "restore the file, or start a new run"
 
 
 class Round(NamedTuple):
@@ -100,27 +101,49 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with path.open(encoding="utf-8") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             if line.endswith("\n"):
-                yield json.loads(line)
+                yield _object(line, f"{path}, line {number}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object that a file of a run folder holds."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise EbbflowError(
-            f"{path} cannot be read ({error}): restore it or start a new run"
-        ) from None
+        return _object(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise EbbflowError(f"{path} cannot be read ({error}): {RESTORE}") from None
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
-        raise EbbflowError(f"{path} does not hold an object: restore it or start a new run")
+        raise EbbflowError(f"{where} is no JSON object: {RESTORE}")
     return found
+
+
+def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what a history folder holds: facts and checksum of each file."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}
+    files = read_json(path).get("files")
+    if not isinstance(files, dict) or not all(
+        isinstance(facts, dict) and {"sha256", "bytes"} <= facts.keys() for facts in files.values()
+    ):
+        raise EbbflowError(f"{path} is no manifest of a history: {RESTORE}")
+    return files
 
 
 def read_rounds(folder: Path) -> list[Round]:
     """Return every round in a run folder."""
-    return [Round(**line) for line in read_lines(folder / METRICS)]
+    lines = enumerate(read_lines(folder / METRICS), start=1)
+    try:
+        return [Round(**line) for number, line in lines]
+    except TypeError:
+        raise EbbflowError(f"{folder / METRICS} is not of this version: {RESTORE}") from None
 
 
 def read_records(folder: Path) -> Records:

@@ -20,11 +20,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ebbflow import records
+from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import ModelState, Session, Start, State
 from ebbflow.history.store import Store
-from ebbflow.records import Round
+from ebbflow.records import RESTORE, Round
 from ebbflow.simulate import Method, Track, World
 
 CHECKPOINT = "checkpoint.json"
@@ -126,10 +127,11 @@ class RunFolder:
     def _save_checkpoint(
         self, world: World, session: Session, t: int, tracks: Sequence[Track]
     ) -> None:
-        lengths = {}
-        for name, file in self._lines.items():
+        for file in self._lines.values():
             os.fsync(file.fileno())
-            lengths[name] = file.tell()
+        # From the disk: after a resume a file may not have been written to yet.
+        paths = [self.path / name for name in (records.METRICS, records.EVENTS)]
+        lengths = {path.name: path.stat().st_size for path in paths if path.exists()}
         content = save(_pack(tracks))
         name = f"checkpoint-{world.seed}-{session.index}-{t}.safetensors"
         write_atomically(self.path / name, content)
@@ -137,6 +139,7 @@ class RunFolder:
             self.path / CHECKPOINT,
             {
                 "version": 1,
+                "config": world.config.model_dump(mode="json"),
                 "seed": world.seed,
                 "session": session.index,
                 "round": t,
@@ -151,20 +154,25 @@ class RunFolder:
                 old.unlink()
         self._saved_at = time.monotonic()
 
-    def rewind(self) -> dict[str, Any] | None:
+    def rewind(self, config: Config) -> dict[str, Any] | None:
         """Cut the line files back to the last checkpoint and return it; None if there is none."""
         path = self.path / CHECKPOINT
         checkpoint = records.read_json(path) if path.exists() else None
+        if checkpoint is not None:
+            if checkpoint.get("version") != 1:
+                raise EbbflowError(f"{path} is no checkpoint of this version: {RESTORE}")
+            _check_unchanged(checkpoint["config"], config.model_dump(mode="json"), self.path)
         for name in (records.METRICS, records.EVENTS):
-            kept = checkpoint["lengths"].get(name, 0) if checkpoint else 0
             lines = self.path / name
-            if lines.exists():
-                if lines.stat().st_size < kept:
-                    raise EbbflowError(
-                        f"{lines} is shorter than when the run was last saved: restore the file, "
-                        "or start a new run"
-                    )
+            kept = checkpoint["lengths"].get(name, 0) if checkpoint else 0
+            found = lines.stat().st_size if lines.exists() else 0
+            if found < kept:
+                raise EbbflowError(
+                    f"{lines} is shorter than when the run was last saved: {RESTORE}"
+                )
+            if found > kept:
                 os.truncate(lines, kept)
+        records.read_rounds(self.path)  # a damaged line is better found now than at the end
         return checkpoint
 
     def restore(self, checkpoint: dict[str, Any], world: World, tracks: Sequence[Track]) -> None:
@@ -173,17 +181,27 @@ class RunFolder:
         try:
             content = path.read_bytes()
         except OSError:
-            raise EbbflowError(f"the checkpoint {path} is missing: start a new run") from None
+            raise EbbflowError(f"the checkpoint {path} is missing: {RESTORE}") from None
         if sha256(content) != checkpoint["sha256"]:
-            raise EbbflowError(
-                f"the checkpoint {path} does not match its checksum: restore the file, or start a "
-                "new run"
-            )
+            raise EbbflowError(f"the checkpoint {path} does not match its checksum: {RESTORE}")
         tensors = load(content)
         for i, (track, facts) in enumerate(zip(tracks, checkpoint["tracks"], strict=True)):
             _unpack(track, facts, tensors, f"{i}/", world.config.device)
             store = self.store(world, track.method)
+            # What a crash left behind: entries that were about to be deleted or to be written anew.
+            store.keep(facts["entries"])
             track.entries = [store.read(session) for session in facts["entries"]]
+
+
+def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    """Refuse to go on with other settings than those so far; how the work is done may change."""
+    free = {"engine", "checkpoint", "device", "window"}
+    for key in before.keys() | now.keys():
+        if key not in free and before.get(key) != now.get(key):
+            raise EbbflowError(
+                f"{folder / records.CONFIG}: {key} is {now.get(key)} and was {before.get(key)} "
+                "when the run was last saved: change it back, or start a new run"
+            )
 
 
 def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:

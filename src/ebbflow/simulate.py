@@ -207,11 +207,16 @@ def _start_events(
         "distances": {str(z): distance for z, distance in start.distances.items()},
         "probe_rounds": world.config.probe.rounds if probed else 0,
     }
-    if probed and nearly_uniform(list(start.weights.values())):
+    choice = world.config.warm_start
+    # R = 0 asks for the plain average; everybody else should know that they got it.
+    if probed and choice.scale != 0 and nearly_uniform(list(start.weights.values())):
+        other = (
+            "" if choice.distance == "per_tensor" else ' or set warm_start.distance = "per_tensor"'
+        )
         text = (
             f"the weights of the {len(start.weights)} past sessions are nearly uniform, so the "
-            "warm start is close to the plain average: raise warm_start.scale (R, now "
-            f'{world.config.warm_start.scale:g}) or use warm_start.distance = "per_tensor"'
+            f"warm start is close to the plain average: raise warm_start.scale (R, now "
+            f"{choice.scale:g}){other}"
         )
         yield {"event": "warning", **about, "text": text}
 
@@ -275,7 +280,8 @@ def _advance(
 
 def _finish(world: World, track: Track, session: Session) -> None:
     """Save w^(s,T+1): for the pilot model, or into the history."""
-    final = _move(track.model, "cpu")
+    # A copy: whatever is done to the running model, the past stays as it was.
+    final = ModelState(*(tensor.detach().clone() for tensor in _move(track.model, "cpu")))
     pilot = world.config.pilot
     if session.index <= pilot.sessions:
         track.pilots = [*track.pilots, final]
@@ -336,23 +342,28 @@ def _train_round(
         theta, extras = track.method.algorithm.broadcast(track.model.theta, track.server)
         shared = Broadcast(theta, track.model.buffers, extras)
         lanes.append(Lane(track.method.algorithm, shared, lr, track.clients))
-    for track, lane, (total, clients) in zip(tracks, lanes, engine(lanes, cohort), strict=True):
+    try:
+        trained = engine(lanes, cohort)
+    except RuntimeError:
+        _explain_divergence(world, lanes, cohort)
+        raise
+    for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
         theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
         if world.config.local.radius is not None:
             theta = vector.project(theta, world.config.local.radius)
         if not bool(torch.isfinite(theta).all()):
-            _explain_divergence(world, track, lane, cohort)
+            _explain_divergence(world, [lane], cohort)
+            raise TrainingError(
+                f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
+                "global model is no longer finite though every device's is; lower lr.initial"
+            )
         track.model = ModelState(theta, total.buffers / total.samples)
         track.clients = {**track.clients, **clients}
 
 
-def _explain_divergence(world: World, track: Track, lane: Lane, cohort: Cohort) -> None:
-    """Find the device and step at fault with the reference engine, and raise."""
-    Sequential(world.model, world.dataset.train, world.recipe)([lane], cohort)
-    raise TrainingError(
-        f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the global "
-        "model is no longer finite though every device's is; lower lr.initial"
-    )
+def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:
+    """Train the round again with the reference engine, which names the device and step at fault."""
+    Sequential(world.model, world.dataset.train, world.recipe)(lanes, cohort)
 
 
 def _participants(

@@ -86,7 +86,8 @@ def test_hooks_change_none_of_their_arguments(algorithm: Algorithm) -> None:
 
 
 def test_combine_adds_every_field_and_every_extra() -> None:
-    one = Upload(*(torch.tensor([k]) for k in (1.0, 2.0, 3.0, 4.0)), {"c": torch.tensor([5.0])})
-    total = combine(torch.add, one, one)
+    one, two, three, four, five = torch.arange(1.0, 6.0)
+    upload = Upload(one, two, three, four, {"c": five})
+    total = combine(torch.add, upload, upload)
     assert [float(field) for field in total[:4]] == [2.0, 4.0, 6.0, 8.0]
     assert float(total.extras["c"]) == 10.0

@@ -13,17 +13,17 @@ from ebbflow.core.types import Labels, ModelState, Output, State, Theta
 def cross_entropy_again(
     output: Output, labels: Labels, anchors: dict[str, Output], client: State
 ) -> Tensor:
-    """The default objective under another name: it takes the autograd branch."""
+    """Return the default objective under another name, which takes the autograd branch."""
     return functional.cross_entropy(output.logits, labels, reduction="none")
 
 
 def by_autograd() -> Algorithm:
-    """FedAvg whose cotangent is not in closed form."""
+    """Return FedAvg whose cotangent is not in closed form."""
     return Algorithm("by_autograd", objective=cross_entropy_again)
 
 
 def proximal(mu: float) -> Algorithm:
-    """The direction hook: the gradient of mu/2 ||w - w^(s,t)||^2 (FedProx)."""
+    """Use the direction hook for the gradient of mu/2 ||w - w^(s,t)||^2 (FedProx)."""
     return Algorithm(
         "proximal",
         direction=lambda gradient, theta, shared, _: gradient + mu * (theta - shared.theta),
@@ -42,7 +42,7 @@ def _remember_theta(shared: Broadcast, client: State, run: LocalRun) -> tuple[Up
 
 
 def anchored() -> Algorithm:
-    """The anchors hook: towards the global model's logits, off the own last features."""
+    """Use the anchors hook: towards the global model's logits, off the own last features."""
     return Algorithm(
         "anchored",
         init_client=lambda theta: {"before": torch.zeros_like(theta)},
@@ -67,7 +67,7 @@ def _follow(theta: Theta, server: State, upload: Upload) -> tuple[Theta, State]:
 
 
 def stateful() -> Algorithm:
-    """Client state and extras of the upload: a control variate that devices keep (Scaffold)."""
+    """Use client state, extras and a server state: a control variate that devices keep."""
     return Algorithm(
         "stateful",
         init_client=lambda theta: {"control": torch.zeros_like(theta), "rounds": torch.zeros(())},

@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[Model, Callable[[], nn.Module]]] = {
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 fedavg = Algorithm("fedavg")
+HEAVY_BALL = Recipe(0.9)
 
 
 def batch(size: int, seed: int = 0) -> Batch:
@@ -45,7 +46,7 @@ def trained(
     model: Model,
     batches: Sequence[Batch],
     algorithm: Algorithm = fedavg,
-    recipe: Recipe = Recipe(0.9),
+    recipe: Recipe = HEAVY_BALL,
     lr: float = 0.1,
     shared: Broadcast | None = None,
     client: State | None = None,
@@ -251,15 +252,16 @@ def test_the_anchors_hook_distils_from_frozen_models(name: str) -> None:
     teacher, old = module_at(name, start.theta), module_at(name, before)
 
     def features(module: nn.Module, x: Tensor) -> Tensor:
-        hidden: Tensor = module[:2](x) if isinstance(module, nn.Sequential) else module(x)
-        return hidden
+        found: Tensor = (module[:2] if isinstance(module, nn.Sequential) else module)(x)
+        return found
 
     def loss(logits: Tensor, batch: Batch, module: nn.Module) -> Tensor:
         with torch.no_grad():
             target, off = teacher(batch.x), features(old, batch.x)
         pull = (logits - target).square().sum(-1)
         push = functional.cosine_similarity(features(module, batch.x), off)
-        return plain(logits, batch, module) + (0.1 * pull + push).mean()
+        extra: Tensor = (0.1 * pull + push).mean()
+        return plain(logits, batch, module) + extra
 
     batches = [batch(8), batch(3), batch(5)]
     theta = trained(model, batches, anchored(), client={"before": before})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_rates_fall_from_the_initial_one_and_stay_above_the_floor(
     rates = polynomial_rates(initial, floor, power, rounds)
     assert len(rates) == rounds
     assert rates[0] == pytest.approx(initial)
-    assert all(b <= a * (1 + 1e-12) for a, b in zip(rates, rates[1:], strict=False))
+    assert all(b <= a * (1 + 1e-12) for a, b in pairwise(rates))
     assert all(rate >= floor * initial * (1 - 1e-12) for rate in rates)
 
 

@@ -14,7 +14,7 @@ names = st.lists(name, max_size=5).map(tuple)
 
 
 def draw(*keys: Name) -> list[float]:
-    return generator(*keys).random(4).tolist()
+    return list(map(float, generator(*keys).random(4)))
 
 
 def torch_draw(*keys: Name) -> list[float]:
@@ -63,7 +63,7 @@ def test_asking_in_another_order_changes_nothing() -> None:
 
 def test_neighbouring_names_are_uncorrelated() -> None:
     draws = np.stack([generator(100, "noise", k).standard_normal(2000) for k in range(20)])
-    correlation = np.corrcoef(draws)[~np.eye(20, dtype=bool)]
+    correlation = np.asarray(np.corrcoef(draws))[~np.eye(20, dtype=bool)]
     assert np.abs(correlation).max() < 5 / np.sqrt(2000)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.traces import CHURN, trace
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.churn import random_roster, random_trace
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
+from tests.data.traces import CHURN, trace
 
 # Random traces.
 

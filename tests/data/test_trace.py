@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.traces import CHURN, trace
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.churn import random_trace
 from ebbflow.data.schedule import Roster
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
+from tests.data.traces import CHURN, trace
 
 
 def members(roster: Roster) -> list[str]:

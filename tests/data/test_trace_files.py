@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.data.traces import CHURN, trace
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.churn import random_trace
 from ebbflow.data.trace import TraceEvent
 from ebbflow.data.trace_files import read_trace
+from tests.data.traces import CHURN, trace
 
 
 def write(path: Path, events: list[TraceEvent], times: list[Any] | None = None) -> Path:

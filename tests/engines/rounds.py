@@ -17,13 +17,14 @@ from ebbflow.models import from_module
 SHAPE, CLASSES, ROWS = (1, 8, 8), 10, 400
 RECIPE = Recipe(0.9, radius=None)
 Sizes = Sequence[Sequence[int]]
+"""How many samples each step of each device takes."""
 
-KINDS: Sizes = [(20, 20, 7), (1,), (5, 5), (16,), (33, 2), (1, 1, 1, 1), (40,)]
-MANY: Sizes = [KINDS[(3 * k * k + k) % len(KINDS)] for k in range(37)]
+KINDS = [(20, 20, 7), (1,), (5, 5), (16,), (33, 2), (1, 1, 1, 1), (40,)]
+MANY: list[tuple[int, ...]] = [KINDS[(3 * k * k + k) % len(KINDS)] for k in range(37)]
 
 
 def convnet() -> Model:
-    """A model that is trained device by device."""
+    """Return a model that is trained device by device."""
     return from_module(
         lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, CLASSES)),
         "convnet",
@@ -31,7 +32,7 @@ def convnet() -> Model:
 
 
 def normed() -> Model:
-    """A model whose buffers and gradients depend on the batch as a whole."""
+    """Return a model whose buffers and gradients depend on the batch as a whole."""
     return from_module(
         lambda: nn.Sequential(
             nn.Flatten(),

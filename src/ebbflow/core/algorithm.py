@@ -98,7 +98,7 @@ class Algorithm(NamedTuple):
     Attributes:
         name: What records and the command line call it.
         init_server: The server's state at a session's start, from w^(s,1).
-        init_client: A device's state at its first participation.
+        init_client: A device's state at its first participation, with every name it will have.
         broadcast: Where devices start this round, and what else they are sent.
         anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
         objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.

@@ -8,6 +8,7 @@ workers, resuming, and the methods that run beside it then change nothing.
 from __future__ import annotations
 
 import hashlib
+import json
 
 import numpy as np
 import torch
@@ -17,8 +18,8 @@ Name = int | str
 
 
 def _digest(names: tuple[Name, ...], size: int) -> int:
-    # The type is part of the text, so that the device "3" and the round 3 never collide.
-    text = "/".join(f"{type(name).__name__}:{name}" for name in names)
+    # JSON keeps the device "3" apart from the round 3, and ("a", "b") from ("a/b",).
+    text = json.dumps(names)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "little")
 
 

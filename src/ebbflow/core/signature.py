@@ -58,6 +58,8 @@ def normalised(a: Tensor, b: Tensor, layout: Layout) -> float:
 
 def inner_product(a: Tensor, b: Tensor, layout: Layout) -> float:
     """Return 1 - <a, b> / (||a|| ||b||): zero for the same direction, two for the opposite one."""
+    if not (a.any() or b.any()):
+        return 0.0
     return 1.0 - float(torch.dot(_unit(a.double()), _unit(b.double())))
 
 
@@ -82,7 +84,7 @@ def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.f
     """
     excess = np.asarray(distances, dtype=np.float64)
     excess = excess - excess.min()
-    with np.errstate(invalid="ignore"):  # inf * 0, for the nearest, is a weight of exp(0)
+    with np.errstate(invalid="ignore", over="ignore"):  # inf * 0 for the nearest; -inf is fine
         exponent = np.where(excess == 0, 0.0, -scale * excess)
     powers = np.exp(exponent)
     return np.asarray(powers / powers.sum())

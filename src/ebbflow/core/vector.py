@@ -47,8 +47,8 @@ def mix(models: Sequence[ModelState], weights: Sequence[float]) -> ModelState:
     """
 
     def weighted(vectors: Sequence[Tensor]) -> Tensor:
-        total = torch.zeros_like(vectors[0], dtype=torch.float64)
-        for vector, weight in zip(vectors, weights, strict=True):
+        total = vectors[0].double() * weights[0]
+        for vector, weight in zip(vectors[1:], weights[1:], strict=True):
             total.add_(vector, alpha=weight)
         return total.to(vectors[0].dtype)
 
@@ -61,5 +61,5 @@ def project(theta: Tensor, radius: float) -> Tensor:
     >>> project(torch.tensor([3.0, 4.0]), 1.0)
     tensor([0.6000, 0.8000])
     """
-    norm = torch.linalg.vector_norm(theta)
-    return theta * torch.clamp(radius / torch.clamp(norm, min=1e-30), max=1.0)
+    norm = torch.linalg.vector_norm(theta, dtype=torch.float64)  # float32 would overflow at 1e19
+    return theta * torch.clamp(radius / torch.clamp(norm, min=1e-300), max=1.0).to(theta.dtype)

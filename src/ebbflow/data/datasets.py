@@ -81,8 +81,8 @@ def load(
         dataset = _digits(wanted) if wanted.bundled else _idx(wanted, folder)
     return Dataset(
         dataset.name,
-        _first(dataset.train, limit_train, "limit_train", dataset.name),
-        _first(dataset.test, limit_test, "limit_test", dataset.name),
+        _first(dataset.train, limit_train, "data.limit_train", dataset.name),
+        _first(dataset.test, limit_test, "data.limit_test", dataset.name),
         dataset.classes,
     )
 

@@ -57,6 +57,10 @@ class Sequential:
         where: str,
     ) -> tuple[Upload, State]:
         step = 1
+        if lr > torch.finfo(shared.theta.dtype).max:
+            raise TrainingError(
+                f"{where}, step 1: the rate {lr:g} is beyond {shared.theta.dtype}; lower lr.initial"
+            )
 
         def watch(theta: Tensor) -> None:
             nonlocal step
@@ -74,7 +78,7 @@ class Sequential:
                 self.recipe,
                 shared,
                 client,
-                [self._batch(step_rows) for step_rows in rows],
+                [self._batch(step_rows, shared.theta) for step_rows in rows],
                 lr,
                 torch.tensor(samples, dtype=shared.theta.dtype, device=shared.theta.device),
                 watch,
@@ -82,9 +86,10 @@ class Sequential:
         except EbbflowError:
             raise
         except Exception as error:
-            raise TrainingError(f"{where}, step {step}: {error}") from error
+            place = f"step {step}" if step <= len(rows) else "after the last step"
+            raise TrainingError(f"{where}, {place}: {error}") from error
 
-    def _batch(self, rows: Indices) -> Batch:
+    def _batch(self, rows: Indices, theta: Tensor) -> Batch:
         at = torch.from_numpy(rows).to(self.examples.y.device)
-        x = self.examples.x[at]
-        return Batch(x, self.examples.y[at], torch.full((len(rows),), 1 / len(rows)).to(x))
+        weights = torch.full((len(rows),), 1 / len(rows), dtype=theta.dtype, device=theta.device)
+        return Batch(self.examples.x[at], self.examples.y[at], weights)

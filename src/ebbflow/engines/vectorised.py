@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
@@ -28,6 +29,12 @@ LEAF = 16  # uploads are added in leaves of so many devices, whatever the block
 PAD = 16  # mini-batches are filled up to a multiple of so many rows
 BLOCK_BYTES = 4 * 2**20  # what a block's mini-batch and vectors may take: about a core's cache
 WINDOW_BYTES = 256 * 2**20  # uploads held at once before they are added up
+
+
+# MKL may otherwise choose another order of summation by a matrix's address, and so by a device's
+# place in its block. It reads this at its first product; a user's own choice stands.
+if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+    os.environ.setdefault("MKL_CBWR", f"{torch.backends.cpu.get_cpu_capability()},STRICT")
 
 
 class _Block(NamedTuple):
@@ -79,9 +86,7 @@ class Vectorised:
             trained = list(self._pool.map(lambda block: self._train(lanes, cohort, block), blocks))
             order = np.argsort([place for block in blocks for place in block.places])
             for i in range(len(lanes)):
-                total = _sum_in_leaves([result[i][0] for result in trained], order)
-                before = totals[i]
-                totals[i] = total if before is None else combine(torch.add, before, total)
+                totals[i] = _add_leaves(totals[i], [result[i][0] for result in trained], order)
                 for result in trained:
                     clients[i].update(result[i][1])
         return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
@@ -101,7 +106,7 @@ class Vectorised:
             padded = sizes if self.model.batch_statistics else (-(-n // PAD) * PAD for n in sizes)
             alike.setdefault(tuple(padded), []).append(place)
         for rows, places in alike.items():
-            size = self._block_size(max(rows))
+            size = self._block_size(max(rows, default=0))
             for at in range(0, len(places), size):
                 yield _Block(tuple(places[at : at + size]), rows)
 
@@ -115,22 +120,22 @@ class Vectorised:
 
     def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
         """Train one block in every lane, over mini-batches that are gathered once."""
-        batches = [self._gather(cohort, block, step) for step in range(len(block.rows))]
-        devices = [cohort.devices[place] for place in block.places]
         theta = lanes[0].shared.theta
+        batches = [self._gather(cohort, block, step, theta) for step in range(len(block.rows))]
+        devices = [cohort.devices[place] for place in block.places]
         samples = torch.tensor([cohort.samples[place] for place in block.places]).to(theta)
         return [self._train_lane(lane, devices, batches, samples) for lane in lanes]
 
-    def _gather(self, cohort: Cohort, block: _Block, step: int) -> Batch:
+    def _gather(self, cohort: Cohort, block: _Block, step: int, theta: Tensor) -> Batch:
         rows = np.zeros((len(block.places), block.rows[step]), dtype=np.int64)
-        weights = np.zeros(rows.shape, dtype=np.float32)
+        weights = np.zeros(rows.shape)
         for i, place in enumerate(block.places):
             real = cohort.batches[place][step]
+            rows[i] = real[0]  # filled up with a sample of its own, which then counts nothing
             rows[i, : len(real)] = real
             weights[i, : len(real)] = 1 / len(real)
         at = torch.from_numpy(rows).to(self.examples.y.device)
-        x = self.examples.x[at]
-        return Batch(x, self.examples.y[at], torch.from_numpy(weights).to(x))
+        return Batch(self.examples.x[at], self.examples.y[at], torch.from_numpy(weights).to(theta))
 
     def _train_lane(
         self, lane: Lane, devices: Sequence[int], batches: Sequence[Batch], samples: Tensor
@@ -172,19 +177,15 @@ class Vectorised:
         return upload, after
 
 
-def _sum_in_leaves(
-    parts: Sequence[Upload], order: np.ndarray[tuple[int], np.dtype[np.intp]]
-) -> Upload:
-    """Add the uploads of all blocks in device order, leaf by leaf."""
+def _add_leaves(total: Upload | None, parts: Sequence[Upload], order: NDArray[np.intp]) -> Upload:
+    """Add the uploads of all blocks to the total, in device order, leaf by leaf."""
     back = torch.from_numpy(order)
     joined = combine(lambda *fields: torch.cat(fields)[back.to(fields[0].device)], *parts)
-    leaves = [
-        combine(lambda field, at=at: field[at : at + LEAF].sum(0), joined)
-        for at in range(0, len(order), LEAF)
-    ]
-    total = leaves[0]
-    for leaf in leaves[1:]:
-        total = combine(torch.add, total, leaf)
+    for at in range(0, len(order), LEAF):
+        leaf = combine(lambda field, at=at: field[at : at + LEAF].sum(0), joined)
+        total = leaf if total is None else combine(torch.add, total, leaf)
+    if total is None:
+        raise ValueError("no uploads to add")
     return total
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import Entry, Layout, ModelState
-from ebbflow.records import MANIFEST
+from ebbflow.records import MANIFEST, RESTORE, read_manifest
 
 PILOT = "pilot.safetensors"
 
@@ -93,15 +94,18 @@ class Store:
         try:
             content = path.read_bytes()
         except OSError:
-            raise EbbflowError(
-                f"the history entry {path} is missing: restore the file, or start a new run"
-            ) from None
+            raise EbbflowError(f"the history entry {path} is missing: {RESTORE}") from None
         if sha256(content) != expected:
             raise EbbflowError(
                 f"the history entry {path} does not match its checksum in {MANIFEST}: it was "
-                "changed or damaged; restore the file, or start a new run"
+                f"changed or damaged; {RESTORE}"
             )
-        return load(content)
+        try:
+            return load(content)
+        except SafetensorError as error:
+            raise EbbflowError(
+                f"the history entry {path} holds no tensors ({error}): {RESTORE}"
+            ) from None
 
     def _files(self) -> dict[str, dict[str, Any]]:
         return read_manifest(self.folder)
@@ -109,20 +113,6 @@ class Store:
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
         text = json.dumps({"version": 1, "files": dict(sorted(files.items()))}, indent=1)
         write_atomically(self.folder / MANIFEST, text.encode())
-
-
-def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what a history folder holds: facts and checksum of each file."""
-    path = folder / MANIFEST
-    if not path.exists():
-        return {}
-    try:
-        files: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["files"]
-    except (ValueError, KeyError, TypeError, OSError):
-        raise EbbflowError(
-            f"{path} is no readable manifest: restore it, or start a new run"
-        ) from None
-    return files
 
 
 def _file(session: int) -> str:
@@ -136,9 +126,10 @@ def _named(flat: Tensor, layout: Layout, prefix: str) -> dict[str, Tensor]:
 
 
 def _flat(tensors: dict[str, Tensor], layout: Layout, prefix: str) -> Tensor:
-    try:
-        return vector.flatten({n: tensors[f"{prefix}/{n}"] for n in layout.names}, layout)
-    except KeyError as error:
+    wanted = {f"{prefix}/{n}": shape for n, shape in zip(layout.names, layout.shapes, strict=True)}
+    found = {n: tuple(t.shape) for n, t in tensors.items() if n.startswith(f"{prefix}/")}
+    if found != wanted:
         raise EbbflowError(
-            f"a history entry has no tensor {error.args[0]}: it belongs to another model"
-        ) from None
+            f"a history entry holds {found} where {wanted} is expected: it belongs to another model"
+        )
+    return vector.flatten({n: tensors[f"{prefix}/{n}"] for n in layout.names}, layout)

@@ -20,7 +20,15 @@ class _OwnCopy(threading.local):
     """The template, once per thread: ``functional_call`` swaps its parameters in place."""
 
     def __init__(self, template: nn.Module) -> None:
-        self.module = copy.deepcopy(template)
+        self._module = copy.deepcopy(template)
+        self._device = torch.device("cpu")
+
+    def on(self, device: torch.device) -> nn.Module:
+        """Return the copy, with what is neither parameter nor float buffer on the device too."""
+        if device != self._device:
+            self._module.to(device)
+            self._device = device
+        return self._module
 
 
 def _float_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -49,7 +57,8 @@ def from_module(
             pair (logits, features).
         name: What messages call it.
         vectorise: Whether to map it over devices. By default all but modules with convolutions,
-            which a per-device loop trains faster on a CPU.
+            which a per-device loop trains faster on a CPU, and those with batch statistics,
+            whose bits would depend on the block.
 
     >>> model = from_module(lambda: nn.Linear(3, 2))
     >>> model.layout.total
@@ -59,7 +68,9 @@ def from_module(
         template = build()
     layout = vector.layout_of(template.named_parameters())
     buffer_layout = vector.layout_of(_float_buffers(template))
-    kinds = [type(part).__name__ for part in template.modules()]
+    parts = list(template.modules())
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
+    batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
     own = _OwnCopy(template)
 
     def initial(draw: torch.Generator) -> ModelState:
@@ -70,10 +81,13 @@ def from_module(
         return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
 
     def forward(theta: Theta, buffers: Buffers, x: Tensor, train: bool) -> tuple[Output, Buffers]:
-        own.module.train(train)
-        running = vector.unflatten(buffers.clone(), buffer_layout)
-        tensors = {**vector.unflatten(theta, layout), **running}
-        output = _as_output(functional_call(own.module, tensors, (x,)), name)
+        module = own.on(x.device).train(train)
+        # Copies of every buffer, each of its own: BatchNorm updates them in place, its integer
+        # counter included, and forward must change nothing that anybody else can see.
+        running = {n: b.clone() for n, b in vector.unflatten(buffers, buffer_layout).items()}
+        counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
+        tensors = {**vector.unflatten(theta, layout), **running, **counters}
+        output = _as_output(functional_call(module, tensors, (x,)), name)
         return output, vector.flatten(running, buffer_layout) if running else buffers
 
     return Model(
@@ -82,6 +96,6 @@ def from_module(
         buffer_layout=buffer_layout,
         initial=initial,
         forward=forward,
-        vectorise=not any("Conv" in kind for kind in kinds) if vectorise is None else vectorise,
-        batch_statistics=any("BatchNorm" in kind for kind in kinds),
+        vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
+        batch_statistics=batch_statistics,
     )

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
-from ebbflow.records import EVENTS, HISTORY, MANIFEST, check_run, read_json, read_lines
+from ebbflow.records import EVENTS, HISTORY, MANIFEST, check_run, read_lines, read_manifest
 
 
 class Kept(NamedTuple):
@@ -37,7 +37,7 @@ def kept_files(folder: Path) -> list[Kept]:
     found = []
     for manifest in sorted((folder / HISTORY).glob(f"*/*/seed-*/{MANIFEST}")):
         algorithm, method, seed = manifest.parts[-4:-1]
-        for name, facts in read_json(manifest)["files"].items():
+        for name, facts in read_manifest(manifest.parent).items():
             number = int(seed.removeprefix("seed-"))
             found.append(Kept(algorithm, method, number, manifest.parent / name, facts))
     return found
@@ -90,7 +90,7 @@ def session_report(
                     apart = "" if distance is None else f", distance {distance:.6g}"
                     yield f"  drew on   session {past}: weight {weight:.6g}{apart}"
         yield f"  file      {kept.path} ({kept.state})"
-        if kept.state != "missing":
+        if kept.state == "ok":
             with safe_open(kept.path, framework="numpy") as tensors:
                 for name in sorted(tensors.keys()):
                     shape = tuple(tensors.get_slice(name).get_shape())

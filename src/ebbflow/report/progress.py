@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ebbflow.config import Config
@@ -44,7 +45,8 @@ class ProgressDisplay:
             if event["event"] == "warning" and kind not in self._warned:
                 self._warned.add(kind)
                 where = f"seed {event['seed']}, session {event['session']}, {event['method']}"
-                self.console.print(f"[yellow]warning[/] {where}: {event['text']}", soft_wrap=True)
+                text = escape(f"{where}: {event['text']}")
+                self.console.print(f"[yellow]warning[/] {text}", soft_wrap=True)
 
     def advanced(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
@@ -85,7 +87,7 @@ class ProgressBar(ProgressDisplay):
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:3.0f}%"),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             console=console,
             transient=True,
         )
@@ -129,4 +131,6 @@ class ProgressLines(ProgressDisplay):
         self._shown = now
         left = (now - self._began) / (done - self._first) * (total - done)
         status = self._status(world, session, rounds)
-        self.console.print(f"{status}  {left:.0f} s left", soft_wrap=True, highlight=False)
+        self.console.print(
+            f"{status}  {left:.0f} s left", soft_wrap=True, highlight=False, markup=False
+        )
