@@ -264,7 +264,7 @@ def test_an_out_that_cannot_be_used_stays_as_it_is(
         ("resume nosuch", ["nosuch", "holds no ebbflow run", "check the path"]),
         ("history ls home", ["home", "holds no ebbflow run", "check the path"]),
         ("history show home 1", ["home", "holds no ebbflow run", "check the path"]),
-        ("history show home one", ["one", "integer"]),
+        ("history show home one", ["one", "whole number"]),
         ("presets show dmo", ["dmo", "did you mean demo?"]),
         ("data get mnits", ["mnits", "did you mean 'mnist'?"]),
         ("data verify mnits", ["mnits", "did you mean 'mnist'?"]),

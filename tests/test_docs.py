@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+import ebbflow
 from ebbflow.config import Config
 from ebbflow.layers import Layers, keys
+from ebbflow.metrics import mean_and_deviation
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,6 +44,19 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_the_table_in_the_readme_is_what_the_demo_prints() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = ebbflow.compare(preset="demo")
+    for method in ("warm_start", "previous", "average"):
+        (line,) = re.findall(rf"^{method} +(\d.*)$", page, flags=re.MULTILINE)
+        shown = [float(number) for number in re.findall(r"\d+\.\d+", line)]
+        for k in (1, 2, 3, 4):
+            cell = [r for r in found.rows if (r["method"], r["transition"]) == (method, k)]
+            ours = mean_and_deviation([row["accuracy"] for row in cell])
+            # Another processor may round otherwise: a test sample or two, not more.
+            assert shown[2 * k - 2 : 2 * k] == pytest.approx(ours, abs=0.3)
 
 
 def test_python_in_the_readme_runs() -> None:
