@@ -451,7 +451,7 @@ def test_methods_in_the_same_place_are_trained_once() -> None:
 def test_methods_at_different_rates_are_not_taken_for_one() -> None:
     world = play().world
     method = methods_of(world)[0]
-    faster = replace(method, rates=tuple(2 * rate for rate in method.rates))
+    faster = replace(method, rates=lambda length: tuple(2 * r for r in method.rates(length)))
     tracks = new_tracks(world, [method, faster])
     simulate(world, tracks, play().engine, [])
     assert torch.equal(tracks[0].model.theta, play().finals["warm_start", 4])
@@ -662,11 +662,11 @@ def test_a_random_schedule_runs_end_to_end() -> None:
     assert recorded(*settings).rounds == records.rounds
 
 
-def test_sessions_may_outlast_their_rates() -> None:
+def test_the_rate_decays_over_the_session_as_long_as_it_is() -> None:
     played = play("schedule.kind=random", "schedule.round_time=0.25", "methods=previous")
     rates = [r.lr for r in played.rounds if r.session == 2]
-    assert len(rates) == 4
-    assert rates[1] == rates[2] == rates[3]
+    rate = played.world.config.lr.algorithms["fedavg"]
+    assert rates == list(polynomial_rates(rate.initial or 0, rate.floor or 0, 0.9, 4))
 
 
 def test_a_mixture_is_of_buffers_too() -> None:

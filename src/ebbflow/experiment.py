@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.rates import polynomial_rates, read_rates
+from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.signature import DISTANCES
 from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, ModelState, Session
@@ -305,27 +306,29 @@ def methods_of(world: World) -> list[Method]:
     found = []
     for algorithm_name in config.algorithm:
         algorithm = ALGORITHMS[algorithm_name]()
-        pilot_rates, rates = _rates(config, algorithm_name)
+        rates = _rates(world, algorithm_name)
         for name in config.methods:
             initialiser = INITIALISERS[name](
                 world.model.layout, config.warm_start.distance, config.warm_start.scale or 0.0
             )
-            found.append(Method(name, initialiser, algorithm, pilot_rates, rates))
+            found.append(Method(name, initialiser, algorithm, rates))
     return found
 
 
-def _rates(config: Config, algorithm: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the rates of a pilot session and of a later one."""
-    lengths = (config.pilot.rounds or 1, config.rounds or 1)
-    if config.lr.file is not None:
-        given = read_rates(Path(config.lr.file), max(lengths))
-        return given, given
-    rate = config.lr.algorithms[algorithm]
-    first, second = (
-        polynomial_rates(rate.initial or 0.0, rate.floor or 0.0, config.lr.power, length)
-        for length in lengths
-    )
-    return first, second
+def _rates(world: World, algorithm: str) -> Rates:
+    """Return the rates of a session, by its length."""
+    lr = world.config.lr
+    if lr.file is not None:
+        longest = max(session.rounds for session in world.sessions)
+        given = read_rates(Path(lr.file), longest)
+        return lambda rounds: given[:rounds]
+    rate = lr.algorithms[algorithm]
+
+    @cache
+    def decaying(rounds: int) -> tuple[float, ...]:
+        return polynomial_rates(rate.initial or 0.0, rate.floor or 0.0, lr.power, rounds)
+
+    return decaying
 
 
 def _retention(config: Config, model: Model) -> retention.Retention:

@@ -24,6 +24,7 @@ from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import evaluate, labelled
 from ebbflow.core.local import Cohort, Engine, Lane, Recipe
+from ebbflow.core.rates import Rates
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import nearly_uniform
 from ebbflow.core.types import (
@@ -49,19 +50,13 @@ from ebbflow.records import Round
 class Method:
     """A compared method: a way to start sessions, on an FL algorithm, at its rates.
 
-    ``rates`` holds eta^(s,t) for t = 1..T of a pilot session and of a later one.
+    ``rates(T)`` are eta^(s,t) for t = 1..T of a session of T rounds.
     """
 
     name: str
     initialiser: Initialiser
     algorithm: Algorithm
-    pilot_rates: tuple[float, ...]
-    rates: tuple[float, ...]
-
-    def rate(self, session: Session, t: int, pilot: int) -> float:
-        """Return eta^(s,t); a session longer than its schedule stays at the last rate."""
-        rates = self.pilot_rates if session.index <= pilot else self.rates
-        return rates[min(t, len(rates)) - 1]
+    rates: Rates
 
 
 @dataclass(frozen=True)
@@ -226,7 +221,7 @@ def run_probe(
 ) -> ModelState:
     """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh."""
     choice = world.config.probe
-    rate = method.rate(session, 1, world.config.pilot.sessions)
+    rate = method.rates(session.rounds)[0]
     lr = {"half": rate / 2, "same": rate}[choice.lr] if isinstance(choice.lr, str) else choice.lr
     sampled = _participants(world, session, 0, "probe-participants", choice.share)
     there = _move(model, world.config.device)
@@ -253,7 +248,7 @@ def _advance(
     batch = config.local.batch or 1
     cohort = _cohort(world, session, t, present, config.local.steps, batch, "local")
     ahead = [tracks[i] for i in sorted(set(leaders))]
-    rates = [track.method.rate(session, t, config.pilot.sessions) for track in ahead]
+    rates = [track.method.rates(session.rounds)[t - 1] for track in ahead]
     _train_round(world, ahead, rates, cohort, engine)
     scores = {id(track): evaluate(world.model, track.model, test) for track in ahead}
     rounds = []
@@ -270,7 +265,7 @@ def _advance(
                 round=t,
                 accuracy=accuracy,
                 loss=loss,
-                lr=track.method.rate(session, t, config.pilot.sessions),
+                lr=track.method.rates(session.rounds)[t - 1],
                 devices=len(session.devices),
                 participants=len(present),
             )
@@ -325,7 +320,7 @@ def _same_place(a: Track, b: Track) -> bool:
 
     return (
         a.method.algorithm is b.method.algorithm
-        and (a.method.rates, a.method.pilot_rates) == (b.method.rates, b.method.pilot_rates)
+        and a.method.rates is b.method.rates
         and all(torch.equal(x, y) for x, y in zip(a.model, b.model, strict=True))
         and equal(a.server, b.server)
         and a.clients.keys() == b.clients.keys()

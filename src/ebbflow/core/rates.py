@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
+
+Rates = Callable[[int], tuple[float, ...]]
+"""``rates(T)``: the rate of every round of a session of T rounds."""
 
 
 def polynomial_rates(initial: float, floor: float, power: float, rounds: int) -> tuple[float, ...]:
