@@ -26,7 +26,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers = {name: gzip.compress(content) for name, content in CONTENTS.items()}
+        self.answers = {name: gzip.compress(content, mtime=0) for name, content in CONTENTS.items()}
         self.cut = False
         self.encoding = ""
         self.asked: list[str] = []
@@ -135,7 +135,7 @@ def test_mirror_with_and_without_a_slash(
 
 
 def test_mirror_may_compress_differently_or_unpack(server: Server, tmp_path: Path) -> None:
-    server.answers["first.gz"] = gzip.compress(CONTENTS["first.gz"], compresslevel=1)
+    server.answers["first.gz"] = gzip.compress(CONTENTS["first.gz"], compresslevel=1, mtime=0)
     server.answers["second.gz"] = CONTENTS["second.gz"]
     fetch("tiny", destination=tmp_path)
     assert [check.status for check in verify("tiny", tmp_path)] == ["ok", "ok"]
@@ -150,11 +150,12 @@ def test_server_that_calls_gzip_an_encoding(server: Server, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (gzip.compress(b"something else"), hashlib.sha256(b"something else").hexdigest()),
+        (gzip.compress(b"something else", mtime=0), hashlib.sha256(b"something else").hexdigest()),
         (b"<html>", hashlib.sha256(b"<html>").hexdigest()),
         (b"", hashlib.sha256(b"").hexdigest()),
-        (gzip.compress(CONTENTS["second.gz"])[:-9], "a gzip file that cannot be unpacked"),
+        (gzip.compress(CONTENTS["second.gz"], mtime=0)[:-9], "a gzip file that cannot be unpacked"),
     ],
+    ids=["another content", "a page", "nothing", "cut short"],
 )
 def test_wrong_content(server: Server, tmp_path: Path, answer: bytes, found: str) -> None:
     server.answers["second.gz"] = answer
