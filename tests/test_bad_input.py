@@ -18,7 +18,8 @@ from ebbflow import experiment
 from ebbflow.core.types import Session
 from ebbflow.layers import Layers
 from ebbflow.records import Round
-from ebbflow.simulate import Track, World
+from ebbflow.simulate import Track
+from ebbflow.world import World
 from tests.test_cli import TINY, Answer, ebbflow, process, tree
 
 
@@ -156,6 +157,61 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
     "rates of an unknown algorithm": (
         "--set lr.algorithms.fedavgg.initial=0.1",
         ["fedavgg", "lr.algorithms", "fedavg"],
+    ),
+    # parameters of algorithms and models
+    "unknown parameter": (
+        "--algorithm fedprox --set parameters.fedprox.muu=1",
+        ["parameters.fedprox", "'muu'", "did you mean mu?"],
+    ),
+    "a parameter of an algorithm that has none": (
+        "--set parameters.fedavg.mu=1",
+        ["parameters.fedavg.mu = 1", "fedavg has no parameters"],
+    ),
+    "parameters of an unknown algorithm": (
+        "--set parameters.fedproxx.mu=1",
+        ["parameters", "'fedproxx'", "did you mean fedprox?"],
+    ),
+    "a parameter in words": (
+        "--algorithm fedprox --set parameters.fedprox.mu=strong",
+        ["parameters.fedprox.mu = 'strong'", "valid number"],
+    ),
+    "a parameter that is true": (
+        "--algorithm fedprox --set parameters.fedprox.mu=true",
+        ["parameters.fedprox.mu = True", "valid number"],
+    ),
+    "a parameter that is a list": (
+        "--algorithm fedprox --set parameters.fedprox.mu=[1]",
+        ["parameters.fedprox.mu = [1]", "valid number"],
+    ),
+    "an option that does not exist": (
+        "--algorithm scaffold --set parameters.scaffold.option=3",
+        ["parameters.scaffold.option = 3", "1 or 2"],
+    ),
+    "half a hidden unit": (
+        "--set model.kind=mlp --set parameters.mlp.hidden=1.5",
+        ["parameters.mlp.hidden = 1.5", "valid integer"],
+    ),
+    "parameters that are a number": (
+        "--set parameters.fedprox=1",
+        ["parameters.fedprox = 1", "--set"],
+    ),
+    "an unknown target of distillation": (
+        "--methods continuous --set continuous.target=studnet",
+        ["continuous.target", "studnet", "'teacher' or 'mixed'"],
+    ),
+    "an unknown boundary": ("--set boundary.state=kept", ["kept", "'reset' or 'keep'"]),
+    # values that an algorithm divides by, or that are no numbers at all
+    "FedDyn without alpha": (
+        "--algorithm feddyn --set parameters.feddyn.alpha=0",
+        ["parameters.feddyn.alpha"],
+    ),
+    "MOON without a temperature": (
+        "--algorithm moon --set parameters.moon.tau=0",
+        ["parameters.moon.tau"],
+    ),
+    "FedProx with no number": (
+        "--algorithm fedprox --set parameters.fedprox.mu=nan",
+        ["parameters.fedprox.mu"],
     ),
     # data
     "data that was never downloaded": (

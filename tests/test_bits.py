@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
+import torch
+from torch import Tensor
 
 from ebbflow import experiment
+from ebbflow.core.types import Session
 from ebbflow.layers import Layers
+from ebbflow.records import Round
+from ebbflow.simulate import Track
+from ebbflow.world import World
 
 METHODS = ["warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
@@ -75,3 +82,105 @@ def test_so_it_is_with_other_models_and_with_few_taking_part(settings: dict[str,
     assert bits(**settings, **{"engine.block": 2, "engine.workers": 2}) == once
     alone = bits(**settings, methods=["average"])
     assert alone["average", 1] == once["average", 1]
+
+
+# --- algorithms that are FedAvg when their terms are switched off --------------------------------
+
+
+class Ended(NamedTuple):
+    """Every accuracy and loss to the last bit, and the final model of every session."""
+
+    rounds: list[tuple[str, int, int, str, str]]
+    models: list[Tensor]
+
+
+class Finals:
+    """A watcher that keeps the final models, parameters and buffers."""
+
+    def __init__(self) -> None:
+        self.models: list[Tensor] = []
+
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+        pass
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        pass
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        self.models += [torch.cat([*track.model]) for track in tracks]
+
+
+def ended(**settings: Any) -> Ended:
+    layers = Layers()
+    small = {"seeds": [1], "sessions": 4, "rounds": 3, "partition.devices": 5}
+    common = {"participation.share": 3, "local.steps": [1, 4], "lr.initial": 0.05, "lr.floor": 0.5}
+    for key, value in (small | common | settings).items():
+        layers.add_key(key, value, "test")
+    finals = Finals()
+    found = experiment.run(layers.config(), watchers=[finals]).rounds
+    lines = [(r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex()) for r in found]
+    return Ended(lines, finals.models)
+
+
+def assert_same_end(one: Ended, other: Ended) -> None:
+    assert one.rounds == other.rounds
+    assert len(one.models) == len(other.models)
+    assert all(torch.equal(a, b) for a, b in zip(one.models, other.models, strict=True))
+
+
+OFF: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0.0},
+    "moon": {"mu": 0.0},
+    "fedacg": {"momentum": 0.0, "beta": 0.0},
+    "fedavgm": {"momentum": 0.0, "rate": 1.0},
+}
+
+
+@pytest.fixture(scope="module", params=["sequential", "vectorised"])
+def plain(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Ended]:
+    settings = {"engine.kind": request.param, "methods": ["warm_start", "previous"]}
+    return settings, ended(**settings)
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_with_its_terms_switched_off_an_algorithm_is_fedavg(
+    plain: tuple[dict[str, Any], Ended], name: str
+) -> None:
+    settings, fedavg = plain
+    off = {f"parameters.{name}.{key}": value for key, value in OFF[name].items()}
+    assert_same_end(ended(**settings, **off, algorithm=[name]), fedavg)
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_with_its_terms_on_it_is_not(plain: tuple[dict[str, Any], Ended], name: str) -> None:
+    settings, fedavg = plain
+    assert not torch.equal(ended(**settings, algorithm=[name]).models[-1], fedavg.models[-1])
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+@pytest.mark.parametrize("target", ["teacher", "mixed"])
+def test_without_weight_on_its_teacher_continuous_is_previous(engine: str, target: str) -> None:
+    settings = {"engine.kind": engine, "continuous.target": target}
+    off = ended(**settings, methods=["continuous"], **{"continuous.kl": 0.0})
+    previous = ended(**settings, methods=["previous"])
+    assert [line[1:] for line in off.rounds] == [line[1:] for line in previous.rounds]
+    assert_same_end(off._replace(rounds=[]), previous._replace(rounds=[]))
+
+
+@pytest.mark.parametrize("target", ["teacher", "mixed"])
+def test_both_engines_distil_alike(target: str) -> None:
+    slow, fast = (
+        ended(
+            **{
+                "engine.kind": engine,
+                "methods": ["continuous", "previous"],
+                "continuous.target": target,
+            }
+        )
+        for engine in ("sequential", "vectorised")
+    )
+    for a, b in zip(slow.models, fast.models, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    assert not torch.equal(slow.models[-1], slow.models[-2])

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 import ebbflow
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config
+from ebbflow.data.datasets import LOADERS
+from ebbflow.initialisers import INITIALISERS
 from ebbflow.layers import Layers, keys
 from ebbflow.metrics import mean_and_deviation
+from ebbflow.models import MODELS
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,16 +28,18 @@ def test_every_key_is_documented_and_no_other() -> None:
 
 def test_defaults_by_data_set_are_as_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (digits|mnist|fmnist|own data) \| (.*) \|$", page, flags=re.MULTILINE)
-    assert len(rows) == 4
+    table = page.split("## By data set")[1].split("## Results")[0]
+    rows = re.findall(r"^\| ([a-z0-9 ]+) \| ([a-z0-9]+ \| .*\d) \|$", table, flags=re.MULTILINE)
+    assert len(rows) == 9
     for name, cells in rows:
         layers = Layers()
         layers.add_key("dataset", "own.npz" if name == "own data" else name, "test")
         config = layers.config()
         rate = config.lr.algorithms["fedavg"]
         shown = (
-            f"{config.rounds} | {config.partition.devices} | {config.local.batch} | "
-            f"{config.warm_start.scale:g} | {rate.initial:g}, {rate.floor:g}"
+            f"{config.model.kind} | {config.rounds} | {config.partition.devices} | "
+            f"{config.local.batch} | {config.warm_start.scale:g} | {config.continuous.kl:g} | "
+            f"{rate.initial:g}, {rate.floor:g}"
         )
         assert cells == shown
 
@@ -65,3 +71,18 @@ def test_python_in_the_readme_runs() -> None:
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_what_a_reader_adds_by_the_page_on_extending_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The page registers things: the registries are put back afterwards.
+    for registry in (ALGORITHMS, INITIALISERS, LOADERS, MODELS):
+        for name in ("fednova", "every_other", "blobs", "narrow"):
+            monkeypatch.setitem(registry, name, None)  # type: ignore[arg-type]
+            monkeypatch.delitem(registry, name)  # type: ignore[arg-type]
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "extending.md", "exec"), names)
+    assert {"fednova", "every_other", "blobs", "narrow"} <= names.keys()

@@ -15,10 +15,12 @@ import torch
 from ebbflow.core.types import Session
 from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
-from ebbflow.experiment import build_world, methods_of
+from ebbflow.experiment import build_world
 from ebbflow.layers import Layers
+from ebbflow.methods import methods_of
 from ebbflow.records import Round
-from ebbflow.simulate import Track, World, new_tracks, simulate
+from ebbflow.simulate import Track, new_tracks, simulate
+from ebbflow.world import World
 from examples.algorithm1 import Outcome, algorithm1
 
 METHODS = ("warm_start", "previous")

@@ -22,7 +22,8 @@ from ebbflow.data import datasets
 from ebbflow.experiment import build_sessions, fingerprint, read_config, resume, run
 from ebbflow.layers import Layers
 from ebbflow.records import Records, Round, read_manifest
-from ebbflow.simulate import Track, World
+from ebbflow.simulate import Track
+from ebbflow.world import World
 
 SMALL = ("seeds=[100, 200]", "rounds=2", "partition.devices=4", "sessions=4", "engine.workers=1")
 
@@ -215,8 +216,8 @@ def _drifting() -> Algorithm:
 
     return Algorithm(
         "drifting",
-        init_server=lambda theta: {"old": theta},
-        init_client=lambda theta: {"last": theta},
+        init_server=lambda theta, population: {"old": theta},
+        init_client=lambda shared: {"last": shared.theta},
         direction=lambda g, theta, shared, client: g + 0.1 * (theta - client["last"]),
         upload=upload,
         server_step=server_step,

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load
 
 from ebbflow import experiment, records
 from ebbflow.algorithms import ALGORITHMS
@@ -29,7 +30,8 @@ from ebbflow.history.store import Store
 from ebbflow.layers import Layers
 from ebbflow.records import Round
 from ebbflow.runs import RunFolder
-from ebbflow.simulate import Track, World
+from ebbflow.simulate import Track
+from ebbflow.world import World
 from tests.test_cli import EXECUTABLE, ebbflow, tree
 
 SMALL: dict[str, Any] = {
@@ -304,8 +306,8 @@ def stateful() -> Algorithm:
 
     return Algorithm(
         "stateful",
-        init_server=lambda theta: {"momentum": torch.zeros_like(theta)},
-        init_client=lambda theta: {"rounds": torch.zeros((), dtype=theta.dtype)},
+        init_server=lambda theta, population: {"momentum": torch.zeros_like(theta)},
+        init_client=lambda shared: {"rounds": torch.zeros((), dtype=shared.theta.dtype)},
         direction=direction,
         upload=upload,
         server_step=server_step,
@@ -334,6 +336,41 @@ def test_the_state_of_server_and_devices_survives(
         run_until_stopped(config, tmp_path / f"run-{stop}", stop)
         experiment.resume(tmp_path / f"run-{stop}")
         assert_same_run(tmp_path / f"run-{stop}", tmp_path / "whole")
+
+
+def test_kept_states_and_teachers_survive(tmp_path: Path) -> None:
+    """Stopped within sessions: what devices keep over a boundary, and the session's teacher."""
+    settings = {
+        "algorithm": ["scaffold", "moon", "feddyn"],
+        "methods": ["warm_start", "continuous"],
+        "continuous.base": "algorithm",
+        "boundary.state": "keep",
+        "schedule.kind": "random",
+        "schedule.stay": 1.0,
+        "participation.share": 3,
+        "sessions": 4,
+        "seeds": [1],
+        "lr.initial": 0.05,
+    }
+    config = configured(**EVERY_ROUND, **settings)
+    experiment.run(config, tmp_path / "whole")
+    for stop in (5, 8, 11):
+        run_until_stopped(config, tmp_path / f"run-{stop}", stop)
+        experiment.resume(tmp_path / f"run-{stop}")
+        assert_same_run(tmp_path / f"run-{stop}", tmp_path / "whole")
+
+
+def test_a_checkpoint_holds_the_teacher(tmp_path: Path) -> None:
+    settings = {"methods": ["continuous", "previous"], "seeds": [1]}
+    run_until_stopped(configured(**EVERY_ROUND, **settings), tmp_path / "run", 8)
+    checkpoint = json.loads((tmp_path / "run" / "checkpoint.json").read_text())
+    assert [track["teacher"] for track in checkpoint["tracks"]] == [True, False]
+    tensors = load((tmp_path / "run" / checkpoint["tensors"]).read_bytes())
+    below = tmp_path / "run" / records.HISTORY / "fedavg" / "continuous" / "seed-1"
+    last = load((below / "session-0002.safetensors").read_bytes())
+    assert torch.equal(
+        tensors["0/teacher/theta"], torch.cat([last["theta/weight"].flatten(), last["theta/bias"]])
+    )
 
 
 # --- kill -9 -------------------------------------------------------------------------------------

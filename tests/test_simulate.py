@@ -16,7 +16,14 @@ from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config
-from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
+from ebbflow.core.algorithm import (
+    Algorithm,
+    Broadcast,
+    LocalRun,
+    Population,
+    Upload,
+    weighted_upload,
+)
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
@@ -27,10 +34,12 @@ from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
-from ebbflow.experiment import build_world, methods_of, run
+from ebbflow.experiment import build_world, run
 from ebbflow.layers import Layers
+from ebbflow.methods import methods_of
 from ebbflow.records import Records, Round
-from ebbflow.simulate import Track, World, new_tracks, pilot_weights, run_probe, simulate
+from ebbflow.simulate import Track, new_tracks, pilot_weights, run_probe, simulate
+from ebbflow.world import World
 
 METHODS = ("warm_start", "previous", "average")
 SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
@@ -300,8 +309,8 @@ def _counting() -> Algorithm:
 
     return Algorithm(
         "counting",
-        init_server=lambda theta: {"rounds": torch.zeros(())},
-        init_client=lambda theta: {"rounds": torch.zeros(())},
+        init_server=lambda theta, population: {"rounds": torch.zeros(())},
+        init_client=lambda shared: {"rounds": torch.zeros(())},
         broadcast=lambda theta, server: (theta, server),
         direction=direction,
         upload=upload,
@@ -672,3 +681,143 @@ def test_the_rate_decays_over_the_session_as_long_as_it_is() -> None:
 def test_a_mixture_is_of_buffers_too() -> None:
     models = [ModelState(torch.zeros(1), torch.tensor([v])) for v in (1.0, 3.0)]
     assert mix(models, [0.25, 0.75]).buffers.tolist() == [2.5]
+
+
+# --- what becomes of an algorithm's state --------------------------------------------------------
+
+CHURN = (
+    "schedule.kind=random",
+    "schedule.stay=1.0",
+    "sessions=6",
+    "partition.devices=6",
+    "participation.share=0.6",
+    "methods=previous",
+)
+STATEFUL = {"scaffold": "c", "moon": "theta", "feddyn": "h"}
+
+
+def sessions_of(played: Play) -> Iterator[tuple[Session, list[tuple[Cohort, Lane]]]]:
+    for session in played.world.sessions:
+        rounds = [(c, lanes[0]) for c, lanes in played.trained if c.session == session.index]
+        yield session, rounds
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_kept_states_are_those_of_a_devices_last_participation(name: str) -> None:
+    """Whoever comes back has its own; whoever was never here has none; nothing else is there."""
+    played = play(f"algorithm={name}", "boundary.state=keep", *CHURN)
+    memory: dict[int, State] = {}
+    returned = fresh = 0
+    for session, rounds in sessions_of(played):
+        for cohort, lane in rounds:
+            assert lane.clients.keys() == memory.keys()
+            for device, state in memory.items():
+                assert all(torch.equal(lane.clients[device][key], state[key]) for key in state)
+            if session.index > 1 and cohort.round == 1:
+                returned += len(memory.keys() & set(session.devices))
+                fresh += len(set(session.devices) - memory.keys())
+            ((_, states),) = played.engine([lane], cohort)
+            memory |= states
+    assert returned > 0
+    assert fresh > 0
+    assert all(bool(state[STATEFUL[name]].any()) for state in memory.values())
+
+
+def test_scaffolds_server_starts_a_session_at_the_mean_of_those_who_are_here() -> None:
+    """Weighted by D_k, newcomers at zero: else they would be pushed along an old gradient."""
+    played = play("algorithm=scaffold", "boundary.state=keep", *CHURN)
+    some = 0
+    for session, rounds in sessions_of(played):
+        _, lane = rounds[0]
+        total = sum(len(session.shards[device]) for device in session.devices)
+        expected = torch.zeros_like(lane.shared.theta, dtype=torch.float64)
+        for device in session.devices:
+            if device in lane.clients:
+                share = len(session.shards[device]) / total
+                expected += share * lane.clients[device]["c"].double()
+        c = lane.shared.extras["c"]
+        torch.testing.assert_close(c.double(), expected, rtol=1e-5, atol=1e-7)
+        some += bool(c.any())
+    assert some > 1
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_rejoining_is_the_weighted_mean_of_the_states(name: str) -> None:
+    algorithm, key = ALGORITHMS[name](), STATEFUL[name]
+    theta = torch.zeros(2)
+    assert algorithm.rejoin is not None
+    states = [{key: torch.tensor([1.0, 0.0])}, {key: torch.tensor([0.0, 8.0])}, {key: theta}]
+    server = algorithm.rejoin(theta, Population(3, 40), states, [10, 5, 25])
+    assert server[key].tolist() == [0.25, 1.0]
+    assert float(server["samples"]) == 40
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_reset_leaves_nothing_of_the_last_session(name: str) -> None:
+    played = play(f"algorithm={name}", *CHURN)
+    for _, rounds in sessions_of(played):
+        _, lane = rounds[0]
+        assert lane.clients == {}
+        assert not any(bool(value.any()) for value in lane.shared.extras.values())
+    assert any(lane.clients for _, (lane,) in played.trained)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_keeping_makes_a_difference_once_somebody_came_back(name: str) -> None:
+    kept = play(f"algorithm={name}", "boundary.state=keep", *CHURN)
+    reset = play(f"algorithm={name}", *CHURN)
+    assert torch.equal(kept.finals["previous", 1], reset.finals["previous", 1])
+    assert not torch.equal(kept.finals["previous", 6], reset.finals["previous", 6])
+
+
+@pytest.mark.parametrize("name", ["fedacg", "fedavgm", "fedadam"])
+def test_a_servers_momentum_is_fresh_even_if_devices_keep_their_state(name: str) -> None:
+    """It belongs to a model that was replaced."""
+    kept = play(f"algorithm={name}", "boundary.state=keep", *CHURN)
+    reset = play(f"algorithm={name}", *CHURN)
+    assert kept.rounds == reset.rounds
+
+
+def test_the_probe_is_fresh_even_if_devices_keep_their_state() -> None:
+    played = play("algorithm=scaffold", "boundary.state=keep", "methods=warm_start", "sessions=4")
+    assert played.probed
+    for _, (lane,) in played.probed:
+        assert lane.clients == {}
+        assert not lane.shared.extras["c"].any()
+    assert any(lane.clients for cohort, (lane,) in played.trained if cohort.round == 1)
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("fedprox", "mu", "0.25"),
+        ("scaffold", "option", "1"),
+        ("moon", "mu", "7"),
+        ("moon", "tau", "0.5"),
+        ("fedacg", "momentum", "0.85"),
+        ("fedacg", "beta", "2.0"),
+        ("fedavgm", "momentum", "0.3"),
+        ("fedavgm", "rate", "0.5"),
+        ("fedadam", "rate", "0.1"),
+        ("fedadam", "beta1", "0.5"),
+        ("fedadam", "beta2", "0.5"),
+        ("fedyogi", "tau", "0.1"),
+        ("feddyn", "alpha", "0.5"),
+    ],
+)
+def test_parameters_reach_the_algorithm(name: str, setting: str, value: str) -> None:
+    """A run with the setting is a run of the algorithm that was built with it."""
+    small = ("methods=previous", "sessions=2", "rounds=3", f"algorithm={name}", "lr.initial=0.05")
+    given = play(*small, f"parameters.{name}.{setting}={value}")
+    built = ALGORITHMS[name](**{setting: json.loads(value)})
+    by_hand = Play(*small, algorithm=built)
+    assert torch.equal(given.finals["previous", 2], by_hand.finals["previous", 2])
+    assert not torch.equal(given.finals["previous", 2], play(*small).finals["previous", 2])
+
+
+def test_parameters_reach_the_model() -> None:
+    played = play("model.kind=mlp", "parameters.mlp.hidden=9", "sessions=1", "methods=previous")
+    assert played.world.model.layout.total == 64 * 9 + 9 + 9 * 10 + 10

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.paper.flags import with_flags
 
 if TYPE_CHECKING:
     from ebbflow.config import Config
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 presets_app = typer.Typer(help="List the presets, or show one.", invoke_without_command=True)
-data_app = typer.Typer(help="List, download and verify data sets.", invoke_without_command=True)
+data_app = typer.Typer(help="Get data sets and look at them.", invoke_without_command=True)
 history_app = typer.Typer(help="Look into a run's history.", invoke_without_command=True)
 app.add_typer(presets_app, name="presets")
 app.add_typer(data_app, name="data")
@@ -40,7 +41,7 @@ Settings = Annotated[
 ]
 DatasetName = Annotated[
     str | None,
-    typer.Option("--dataset", help="digits, mnist, fmnist, or the path of an .npz file."),
+    typer.Option("--dataset", help="A name of `ebbflow data ls`, or the path of an .npz file."),
 ]
 AlgorithmNames = Annotated[
     str | None, typer.Option("--algorithm", help="FL algorithms, by commas.")
@@ -50,7 +51,10 @@ Overlap = Annotated[
     str | None, typer.Option("--overlap", help="Share of labels in common, 0 to 1.")
 ]
 Alpha = Annotated[str | None, typer.Option("--alpha", help="Concentration of the Dirichlet draws.")]
-Devices = Annotated[str | None, typer.Option("--devices", help="Devices per session.")]
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", help="Devices per session; in all, without Dirichlet."),
+]
 Sessions = Annotated[str | None, typer.Option("--sessions", help="Number of sessions S.")]
 PilotSessions = Annotated[str | None, typer.Option("--pilot", help="Number of pilot sessions P.")]
 Rounds = Annotated[str | None, typer.Option("--rounds", help="Rounds per session T.")]
@@ -117,6 +121,38 @@ _experiment(
 _experiment(
     "compare", "Compare ways to start a session, side by side over the same mini-batches.", {}
 )
+
+
+@app.command("paper-cli")
+@with_flags
+def paper_cli(
+    true_scaffold: Annotated[
+        bool, typer.Option("--true-scaffold", help="SCAFFOLD, not what the authors' code runs.")
+    ] = False,
+    use_gpu: Annotated[bool, typer.Option("--use-gpu", help="Heed --gpu_index.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run it, as compare does.")] = False,
+    out: Out = None,
+    json: AsJson = False,
+    **flags: Any,
+) -> None:
+    """Take the flags of the paper's own command, and print the same as TOML or run it."""
+    from ebbflow.layers import Layers
+    from ebbflow.paper.command_line import BEHAVIOUR, translate
+
+    if not run and (json or out is not None):
+        raise EbbflowError("--out and --json say what becomes of a run: add --run")
+    found = translate(flags, true_scaffold=true_scaffold, use_gpu=use_gpu)
+    layers = Layers()
+    layers.add_preset(BEHAVIOUR)
+    for key, value in found.settings.items():
+        layers.add_key(key, value, found.places.get(key, "paper-cli"))
+    resolved = layers.config()
+    if not run:
+        typer.echo(found.toml(), nl=False)
+        return
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    _launch(resolved, out or _default_folder(resolved), json)
 
 
 @app.command()
@@ -202,7 +238,7 @@ def _show(found: Records, config: Config, as_json: bool) -> None:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
         return
     console = Console()
-    tables = comparison_tables(found.rows, config.methods)
+    tables = comparison_tables(found.rows, config.algorithm, config.methods)
     for table in tables:
         console.print(table)
     if not tables:
@@ -222,13 +258,27 @@ def _show(found: Records, config: Config, as_json: bool) -> None:
 
 
 @presets_app.callback()
-def presets(context: typer.Context) -> None:
+def presets(
+    context: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print every name, one per line.")
+    ] = False,
+) -> None:
     """List the presets, or show one."""
-    if context.invoked_subcommand is None:
-        from ebbflow.layers import preset_names, preset_text
+    if context.invoked_subcommand is not None:
+        return
+    from ebbflow.layers import preset_names, preset_text
+    from ebbflow.paper.presets import patterns, rows
 
-        for name in preset_names():
+    if everything:
+        typer.echo("\n".join(preset_names()))
+        return
+    for name in preset_names():
+        if name not in rows():
             typer.echo(f"{name:14} {preset_text(name).splitlines()[0].removeprefix('# ')}")
+    typer.echo(f"\n{len(rows())} rows of the paper's tables; add authors-code or paper-text:")
+    for title, shortened in patterns():
+        typer.echo("\n".join(["", title, *(f"  {line}" for line in shortened)]))
 
 
 @presets_app.command("show")
@@ -291,6 +341,54 @@ def data_verify(
             incomplete.append(each)
     if incomplete:
         raise EbbflowError(f"{incomplete[0]} is not intact: run `ebbflow data get {incomplete[0]}`")
+
+
+@data_app.command("show")
+def data_show(
+    config: ConfigFile = None,
+    preset: Presets = None,
+    settings: Settings = None,
+    dataset: DatasetName = None,
+    partition: PartitionName = None,
+    overlap: Overlap = None,
+    alpha: Alpha = None,
+    devices: Devices = None,
+    sessions: Sessions = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="The seed; of several, by commas, the first.")
+    ] = None,
+    picture: Annotated[
+        Path, typer.Option("--picture", metavar="FILE", help="Where to draw it.")
+    ] = Path("data.png"),
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print every device and every label.")
+    ] = False,
+) -> None:
+    """Show who holds which samples in which session; nothing is trained."""
+    given = {
+        "dataset": dataset,
+        "partition": partition,
+        "overlap": overlap,
+        "alpha": alpha,
+        "devices": devices,
+        "sessions": sessions,
+        "seeds": seeds,
+    }
+    resolved = _configure({}, config, preset or [], given, settings or [])
+    from rich.console import Console
+
+    from ebbflow.report import shares
+
+    shares.check_picture(picture)
+    found = shares.shares_of(resolved)
+    console = Console()
+    console.print(shares.session_table(found, everything))
+    console.print(shares.device_table(found, everything))
+    try:
+        shares.shares_picture(found, picture)
+        typer.echo(f"picture  {picture}")
+    except EbbflowError as missing:
+        typer.echo(str(missing))
 
 
 @history_app.command("ls")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.defaults import ALIASES, OWN_DATA, OWN_RATES, RATES, SETTINGS
 
 
 def as_list(value: Any) -> Any:
@@ -54,13 +55,18 @@ class Data(_Section):
 
 
 class ModelChoice(_Section):
-    """Which model is trained."""
+    """Which model is trained, and a safetensors file that its weights start from."""
 
-    kind: str = "softmax"
+    kind: str | None = None
+    weights: str | None = None
 
 
 class Partition(_Section):
-    """Who holds which samples. ``devices`` is the number per session."""
+    """Who holds which samples.
+
+    ``devices`` is the number per session for the Dirichlet kinds and the number in all for the
+    others (two_shard, half, partial_overlap, distinct), which have no use for overlap and alpha.
+    """
 
     kind: str = "dirichlet"
     overlap: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -167,6 +173,29 @@ class WarmStart(_Section):
     scale: Scale | None = None
 
 
+class Continuous(_Section):
+    """Distillation from the previous model: what it counts, its temperature, its target.
+
+    ``base``: FedAvg whatever the algorithm, as in the paper's tables, or the algorithm itself.
+    ``target``: the teacher's probabilities, or mixed with the labels as in the original loss.
+    """
+
+    kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    temperature: Positive = 1.0
+    base: Literal["fedavg", "algorithm"] = "fedavg"
+    target: Literal["teacher", "mixed"] = "teacher"
+
+
+class Boundary(_Section):
+    """What becomes of an algorithm's state when a session ends.
+
+    ``reset``: server and devices start afresh. ``keep``: devices that come back have theirs, and
+    the server's is made anew from those of the devices that are here.
+    """
+
+    state: Literal["reset", "keep"] = "reset"
+
+
 class HistoryChoice(_Section):
     """Which past sessions are kept: all, the last ``limit``, or the most diverse ``limit``."""
 
@@ -199,6 +228,7 @@ class Config(_Section):
     rounds: Count | None = None
     window: Counts = [10]
     device: str = "cpu"
+    parameters: dict[str, dict[str, bool | int | float | str]] = {}
     data: Data = Data()
     model: ModelChoice = ModelChoice()
     partition: Partition = Partition()
@@ -209,10 +239,15 @@ class Config(_Section):
     pilot: Pilot = Pilot()
     probe: ProbeChoice = ProbeChoice()
     warm_start: WarmStart = WarmStart()
+    continuous: Continuous = Continuous()
+    boundary: Boundary = Boundary()
     history: HistoryChoice = HistoryChoice()
     engine: EngineChoice = EngineChoice()
     checkpoint: Checkpoint = Checkpoint()
 
+
+LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
+"""Partitions by label, whose number of devices is the total."""
 
 SHORTCUTS = {
     "dataset": "dataset",
@@ -231,58 +266,29 @@ SHORTCUTS = {
 """The names that the command line and `ebbflow.compare` take, and the keys they stand for."""
 
 
-# --- defaults that depend on the data set --------------------------------------------------------
-
-# rounds, devices, batch, R: the paper's set-up for its seven, ours for digits and for own data.
-_SETTINGS: dict[str, tuple[int, int, int, float]] = {
-    "mnist": (50, 100, 128, 10.0),
-    "fmnist": (50, 100, 128, 10.0),
-    "svhn": (200, 100, 128, 10.0),
-    "tinyimagenet": (200, 100, 128, 10.0),
-    "cifar10": (150, 100, 128, 10.0),
-    "cifar100": (150, 100, 128, 10.0),
-    "agnews": (100, 100, 128, 800.0),
-    "digits": (20, 20, 16, 10.0),
-}
-_OWN_DATA = (50, 20, 32, 10.0)
-
-# First rate and floor, the authors' published values; "" stands for every other algorithm.
-_RATES: dict[str, dict[str, tuple[float, float]]] = {
-    "mnist": {"": (0.001, 0.6), "scaffold": (0.03, 0.9)},
-    "fmnist": {"": (0.003, 0.3), "scaffold": (0.03, 0.9)},
-    "svhn": {"": (0.005, 0.2), "moon": (0.01, 0.2), "scaffold": (0.1, 0.9)},
-    "agnews": {"": (0.005, 0.2), "scaffold": (0.05, 0.2)},
-    "cifar10": {"": (0.05, 0.5), "scaffold": (0.3, 0.9)},
-    "cifar100": {"": (0.1, 0.5), "scaffold": (0.4, 0.9)},
-    "tinyimagenet": {"": (0.2, 0.5), "scaffold": (0.5, 0.9)},
-    "digits": {"": (0.01, 0.5)},
-}
-_OWN_RATES = {"": (0.01, 0.5)}
-ALIASES = {"fashion-mnist": "fmnist", "ag_news": "agnews"}
-
-
 def resolve(config: Config) -> Config:
     """Fill in everything that was left to the data set, and check what keys say of each other."""
     dataset = ALIASES.get(config.dataset, config.dataset)
-    rounds, devices, batch, scale = _SETTINGS.get(dataset, _OWN_DATA)
+    usual = SETTINGS.get(dataset, OWN_DATA)
     groups = config.schedule.kind == "groups"
+    dirichlet = config.partition.kind not in LABEL_KINDS
     overlap = config.partition.overlap
     partition = config.partition.model_copy(
         update={
-            "overlap": 0.0 if overlap is None and groups else overlap,
+            "overlap": 0.0 if overlap is None and groups and dirichlet else overlap,
             "devices": None
             if config.schedule.kind == "trace"
-            else config.partition.devices or devices,
+            else config.partition.devices or usual.devices,
         }
     )
-    local = config.local.model_copy(update={"batch": config.local.batch or batch})
+    local = config.local.model_copy(update={"batch": config.local.batch or usual.batch})
     lr = config.lr.model_copy(
         update={
             "algorithms": config.lr.algorithms
             | {name: _rate(config.lr, dataset, name) for name in config.algorithm}
         }
     )
-    main_rounds = config.rounds or rounds
+    main_rounds = config.rounds or usual.rounds
     resolved = config.model_copy(
         update={
             "dataset": dataset,
@@ -299,8 +305,14 @@ def resolve(config: Config) -> Config:
             ),
             "warm_start": config.warm_start.model_copy(
                 update={
-                    "scale": scale if config.warm_start.scale is None else config.warm_start.scale
+                    "scale": usual.scale
+                    if config.warm_start.scale is None
+                    else config.warm_start.scale
                 }
+            ),
+            "model": config.model.model_copy(update={"kind": config.model.kind or usual.model}),
+            "continuous": config.continuous.model_copy(
+                update={"kl": usual.kl if config.continuous.kl is None else config.continuous.kl}
             ),
         }
     )
@@ -310,7 +322,8 @@ def resolve(config: Config) -> Config:
 
 
 def _rate(lr: LearningRate, dataset: str, algorithm: str) -> Rate:
-    table = _RATES.get(dataset, _OWN_RATES)
+    table = RATES.get(dataset, OWN_RATES)
+    # The authors published their variant's rates under the name of SCAFFOLD; see docs/method.md.
     initial, floor = table.get(algorithm, table[""])
     own = lr.algorithms.get(algorithm, Rate())
     given = [rate for rate in (own.initial, lr.initial) if rate is not None]
@@ -319,19 +332,7 @@ def _rate(lr: LearningRate, dataset: str, algorithm: str) -> Rate:
 
 
 def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
-    if config.schedule.kind == "trace":
-        if config.schedule.file is None:
-            yield 'schedule.kind = "trace" needs schedule.file: name a CSV or JSON Lines file'
-        if config.partition.devices is not None:
-            yield (
-                f"partition.devices = {config.partition.devices} has no use with a trace, which "
-                "says itself who is here: leave it out"
-            )
-    elif config.schedule.file is not None:
-        yield (
-            f'schedule.file = "{config.schedule.file}" is only read with schedule.kind = "trace"; '
-            "set that or leave the file out"
-        )
+    yield from _misplaced(config)
     if resolved.pilot.sessions > resolved.sessions:
         yield (
             f"pilot.sessions = {resolved.pilot.sessions} is more than sessions = "
@@ -359,6 +360,28 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
             yield f"{name} = {steps} must be a range [fewest, most]"
     if isinstance(config.warm_start.scale, float) and math.isnan(config.warm_start.scale):
         yield "warm_start.scale = nan is no number to weigh by: give R, from 0 to inf"
+
+
+def _misplaced(config: Config) -> Iterator[str]:
+    """Yield what is said of a schedule or a partition that has no use for it."""
+    if config.partition.kind in LABEL_KINDS and config.partition.overlap is not None:
+        yield (
+            f"partition.overlap = {config.partition.overlap} has no use with partition.kind = "
+            f'"{config.partition.kind}", which says itself which labels overlap: leave it out'
+        )
+    if config.schedule.kind == "trace":
+        if config.schedule.file is None:
+            yield 'schedule.kind = "trace" needs schedule.file: name a CSV or JSON Lines file'
+        if config.partition.devices is not None:
+            yield (
+                f"partition.devices = {config.partition.devices} has no use with a trace, which "
+                "says itself who is here: leave it out"
+            )
+    elif config.schedule.file is not None:
+        yield (
+            f'schedule.file = "{config.schedule.file}" is only read with schedule.kind = "trace"; '
+            "set that or leave the file out"
+        )
 
 
 def nearest(name: str, known: Iterable[str], what: str, where: str) -> EbbflowError:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,27 @@ from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.signature import DISTANCES
 from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.data.churn import random_roster
+from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS, label_groups
-from ebbflow.data.schedule import Roster, alternating
+from ebbflow.data.schedule import Presence, Roster, alternating
 from ebbflow.data.trace import Cut, from_trace
 from ebbflow.data.trace_files import read_trace
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.history import retention
 from ebbflow.initialisers import INITIALISERS
 from ebbflow.layers import Layers
+from ebbflow.methods import check_parameters, methods_of, parametrised
 from ebbflow.metrics import summary_rows
-from ebbflow.models import MODELS
+from ebbflow.models import MODELS, load_weights
 from ebbflow.records import Records, Round
 from ebbflow.runs import RunFolder
-from ebbflow.simulate import (
-    Method,
-    Track,
-    Watcher,
-    World,
-    new_tracks,
-    simulate,
-)
+from ebbflow.simulate import Track, Watcher, new_tracks, simulate
+from ebbflow.world import World
 
 
 def run(
@@ -166,11 +160,12 @@ def _simulate(
 
 
 def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    kind = config.partition.kind
     setting = {
         "dataset": config.dataset,
-        "partition": config.partition.kind,
-        "overlap": config.partition.overlap,
-        "alpha": config.partition.alpha,
+        "partition": kind,
+        "overlap": None if kind in DISTRIBUTIONS else config.partition.overlap,
+        "alpha": None if kind in DISTRIBUTIONS else config.partition.alpha,
     }
     return summary_rows(rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting)
 
@@ -184,13 +179,14 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
         (config.algorithm, ALGORITHMS, "algorithm", "algorithm"),
         (config.lr.algorithms, ALGORITHMS, "algorithm", "lr.algorithms"),
         (config.methods, INITIALISERS, "method", "methods"),
-        ([config.model.kind], MODELS, "model", "model.kind"),
-        ([config.partition.kind], PARTITIONS, "partition", "partition.kind"),
+        ([config.model.kind or ""], MODELS, "model", "model.kind"),
+        ([config.partition.kind], [*PARTITIONS, *DISTRIBUTIONS], "partition", "partition.kind"),
         ([config.warm_start.distance], DISTANCES, "distance", "warm_start.distance"),
     ):
         for name in names:
             if name not in known:
                 raise nearest(name, known, what, key)
+    check_parameters(config)
     _check_device(config.device)
     if dataset is None:
         limits = config.data
@@ -198,7 +194,7 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
             config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
         )
     train, test = (
-        Examples(split.x.to(config.device), split.y.to(config.device))
+        Examples(split.x.to(config.device), split.y.to(config.device), split.pixels)
         for split in (dataset.train, dataset.test)
     )
     dataset = Dataset(dataset.name, train, test, dataset.classes)
@@ -221,8 +217,11 @@ def _check_device(name: str) -> None:
 def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
     sample_shape = tuple(dataset.train.x.shape[1:])
-    model = MODELS[config.model.kind](sample_shape, dataset.classes)
+    kind = config.model.kind or "softmax"
+    model = parametrised(MODELS[kind], kind, config, sample_shape, dataset.classes)
     initial = model.initial(torch_generator(seed, "initial"))
+    if config.model.weights is not None:
+        initial, _ = load_weights(model, initial, Path(config.model.weights))
     initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
     sessions = build_sessions(config, dataset, seed)
     return World(config, seed, dataset, model, initial, sessions, _retention(config, model))
@@ -231,8 +230,11 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
 def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
     """Return who is here in which session, with which samples and for how long."""
     y = dataset.train.y.cpu().numpy()
-    roster = _roster(config, seed)
-    shards = _shards(config, dataset, y, roster, seed)
+    if config.partition.kind in DISTRIBUTIONS:
+        roster, shards = _distributed(config, dataset, y, seed)
+    else:
+        roster = _roster(config, seed)
+        shards = _shards(config, dataset, y, roster, seed)
     tested = set(dataset.test.y.tolist())
     sessions = []
     for index, presence in enumerate(roster.sessions, start=1):
@@ -272,6 +274,25 @@ def _roster(config: Config, seed: int) -> Roster:
     )
 
 
+def _distributed(
+    config: Config, dataset: Dataset, y: Indices, seed: int
+) -> tuple[Roster, dict[int, Indices]]:
+    """Divide samples and devices by a rule that says itself which devices take turns."""
+    kind = config.partition.kind
+    if config.schedule.kind != "groups":
+        raise EbbflowError(
+            f'partition.kind = "{kind}" has two groups of devices that take turns, which '
+            f'schedule.kind = "{config.schedule.kind}" does not: set that to "groups", or choose '
+            f"{' or '.join(PARTITIONS)} for partition.kind"
+        )
+    devices = config.partition.devices or 1
+    draw = generator(seed, "partition", kind)
+    shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
+    names = tuple(f"d{device}" for device in range(devices))
+    sessions = tuple(Presence(groups[index % 2]) for index in range(config.sessions))
+    return Roster(names, sessions), dict(enumerate(shards))
+
+
 def _shards(
     config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int
 ) -> dict[int, Indices]:
@@ -298,37 +319,6 @@ def _shards(
             parts = partition(y, labels, len(devices), config.partition.alpha, draw)
             shards |= dict(zip(devices, parts, strict=True))
     return shards
-
-
-def methods_of(world: World) -> list[Method]:
-    """Return every combination of algorithm and way to start, at the algorithm's rates."""
-    config = world.config
-    found = []
-    for algorithm_name in config.algorithm:
-        algorithm = ALGORITHMS[algorithm_name]()
-        rates = _rates(world, algorithm_name)
-        for name in config.methods:
-            initialiser = INITIALISERS[name](
-                world.model.layout, config.warm_start.distance, config.warm_start.scale or 0.0
-            )
-            found.append(Method(name, initialiser, algorithm, rates))
-    return found
-
-
-def _rates(world: World, algorithm: str) -> Rates:
-    """Return the rates of a session, by its length."""
-    lr = world.config.lr
-    if lr.file is not None:
-        longest = max(session.rounds for session in world.sessions)
-        given = read_rates(Path(lr.file), longest)
-        return lambda rounds: given[:rounds]
-    rate = lr.algorithms[algorithm]
-
-    @cache
-    def decaying(rounds: int) -> tuple[float, ...]:
-        return polynomial_rates(rate.initial or 0.0, rate.floor or 0.0, lr.power, rounds)
-
-    return decaying
 
 
 def _retention(config: Config, model: Model) -> retention.Retention:

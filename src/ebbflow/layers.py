@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ebbflow.config import Config, as_list, nearest, resolve
+from ebbflow.config import Config, as_list, resolve
 from ebbflow.core.errors import EbbflowError
+from ebbflow.paper import presets as paper
 
 
 class Layers:
@@ -171,21 +172,25 @@ def _nearest(key: str) -> str:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets.
+    """Return the names of all presets: those that are files, then the rows of the paper's tables.
 
-    >>> {"authors-code", "paper-text"} <= set(preset_names())
+    >>> {"authors-code", "paper-text", "mnist-dirichlet-o0.0-a0.3-moon"} <= set(preset_names())
     True
     """
     folder = resources.files("ebbflow") / "presets"
-    return sorted(
-        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
-    )
+    files = [p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")]
+    return [*sorted(files), *paper.rows()]
 
 
 def preset_text(name: str, place: str = "presets") -> str:
     """Return a preset's TOML."""
-    if name not in preset_names():
-        raise nearest(name, preset_names(), "preset", place)
+    if name in paper.rows():
+        return paper.text(name)
+    known = preset_names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise EbbflowError(f"{place}: there is no preset {name!r}: {hint}`ebbflow presets` has all")
     return (resources.files("ebbflow") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 

@@ -26,7 +26,8 @@ from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import ModelState, Session, Start, State
 from ebbflow.history.store import Store
 from ebbflow.records import RESTORE, Round
-from ebbflow.simulate import Method, Track, World
+from ebbflow.simulate import Method, Track
+from ebbflow.world import World
 
 CHECKPOINT = "checkpoint.json"
 
@@ -110,9 +111,7 @@ class RunFolder:
 
     def store(self, world: World, method: Method) -> Store:
         """Return where a method's history lies."""
-        where = (
-            self.path / records.HISTORY / method.algorithm.name / method.name / f"seed-{world.seed}"
-        )
+        where = self.path / records.HISTORY / method.group / method.name / f"seed-{world.seed}"
         return Store(where, world.model.layout, world.model.buffer_layout)
 
     def _append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
@@ -214,10 +213,12 @@ def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:
             named |= {f"clients/{device}/{name}": value for name, value in state.items()}
         models = [("pilot", track.pilot)] if track.pilot is not None else []
         models += [(f"pilots/{n}", model) for n, model in enumerate(track.pilots)]
-        for name, model in models:
-            named |= {f"{name}/theta": model.theta, f"{name}/buffers": model.buffers}
         if track.start is not None and track.start.signature is not None:
             named["signature"] = track.start.signature
+        if track.start is not None and track.start.teacher is not None:
+            models.append(("teacher", track.start.teacher))
+        for name, model in models:
+            named |= {f"{name}/theta": model.theta, f"{name}/buffers": model.buffers}
         # Clones, because safetensors refuses tensors that share memory, as leader and follower do.
         tensors |= {f"{i}/{name}": value.cpu().clone() for name, value in named.items()}
     return tensors
@@ -226,12 +227,13 @@ def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:
 def _facts(track: Track) -> dict[str, Any]:
     start = track.start
     return {
-        "algorithm": track.method.algorithm.name,
+        "algorithm": track.method.group,
         "method": track.method.name,
         "server": list(track.server),
         "clients": {str(device): list(state) for device, state in track.clients.items()},
         "pilot": track.pilot is not None,
         "pilots": len(track.pilots),
+        "teacher": start is not None and start.teacher is not None,
         "entries": [entry.session for entry in track.entries],
         "weights": {str(z): w for z, w in start.weights.items()} if start else {},
         "distances": {str(z): d for z, d in start.distances.items()} if start else {},
@@ -261,4 +263,5 @@ def _unpack(
         {int(z): weight for z, weight in facts["weights"].items()},
         {int(z): distance for z, distance in facts["distances"].items()},
         tensors.get(f"{prefix}signature"),
+        model("teacher/") if facts["teacher"] else None,
     )

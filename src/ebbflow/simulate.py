@@ -12,76 +12,57 @@ is computed once for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from ebbflow.config import Config, StepCount
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import evaluate, labelled
-from ebbflow.core.local import Cohort, Engine, Lane, Recipe
+from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.rates import Rates
-from ebbflow.core.rng import generator
 from ebbflow.core.signature import nearly_uniform
 from ebbflow.core.types import (
-    Dataset,
     Entry,
     Examples,
     Initialiser,
-    Model,
     ModelState,
     Past,
     Session,
     Start,
     State,
 )
-from ebbflow.data.batches import local_batches
-from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
-from ebbflow.history.retention import Retention
 from ebbflow.records import Round
+from ebbflow.world import World, draw_cohort, draw_participants, population
 
 
 @dataclass(frozen=True)
 class Method:
     """A compared method: a way to start sessions, on an FL algorithm, at its rates.
 
-    ``rates(T)`` are eta^(s,t) for t = 1..T of a session of T rounds.
+    ``group`` is the algorithm that it is compared under (the paper runs Continuous on FedAvg
+    whatever that is); ``rates(T)`` are eta^(s,t) for t = 1..T of a session of T rounds; ``distil``
+    is the algorithm of a session that has a teacher, from the teacher and the labels it knows.
     """
 
     name: str
+    group: str
     initialiser: Initialiser
     algorithm: Algorithm
     rates: Rates
-
-
-@dataclass(frozen=True)
-class World:
-    """All that methods share under one seed: data, model, initial weights, who comes and goes."""
-
-    config: Config
-    seed: int
-    dataset: Dataset
-    model: Model
-    initial: ModelState
-    sessions: Sequence[Session]
-    retention: Retention
-
-    @property
-    def recipe(self) -> Recipe:
-        """How every device steps."""
-        return Recipe(self.config.local.momentum, self.config.local.radius)
+    distil: Callable[[ModelState, tuple[int, ...]], Algorithm] | None = None
 
 
 @dataclass
 class Track:
     """Where one method stands.
 
-    ``model`` is w^(s,t); ``server`` and ``clients`` are its algorithm's state; ``pilots`` are the
+    ``model`` is w^(s,t); ``algorithm`` is the running session's, the method's own unless it has a
+    teacher; ``server`` and ``clients`` are the algorithm's state; ``pilots`` are the
     final models of the pilot sessions until ``pilot`` is made of them; ``entries`` is the history
     (the lists Q1 and Q2); ``start`` says where the running session started. Tensors are replaced,
     never changed in place, so tracks may share them.
@@ -89,6 +70,7 @@ class Track:
 
     method: Method
     model: ModelState
+    algorithm: Algorithm
     server: State = field(default_factory=dict)
     clients: dict[int, State] = field(default_factory=dict)
     pilots: list[ModelState] = field(default_factory=list)
@@ -114,7 +96,7 @@ class Watcher(Protocol):
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
     """Return the methods at the very beginning: w^(1,1) is the same for all."""
-    return [Track(method, world.initial) for method in methods]
+    return [Track(method, world.initial, method.algorithm) for method in methods]
 
 
 def simulate(
@@ -147,6 +129,8 @@ def simulate(
             ]
             for watcher in watchers:
                 watcher.started(world, session, events)
+        for track in tracks:
+            track.algorithm = _algorithm(world, track, session)
         leaders = _leaders(tracks)
         for t in range(first, session.rounds + 1):
             rounds = _advance(world, tracks, leaders, session, t, engine, test)
@@ -170,11 +154,39 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
         def probe(model: ModelState) -> ModelState:
             return run_probe(world, track.method, session, engine, model)
 
-        past = Past(track.pilot, tuple(track.entries))
+        known = () if fresh else _known(world, session)
+        past = Past(track.pilot, tuple(track.entries), known)
         track.start = track.method.initialiser(session, carried, past, probe)
     track.model = _move(track.start.model, world.config.device)
-    track.server = track.method.algorithm.init_server(track.model.theta)
-    track.clients = {}
+    _fresh_state(world, track, session)
+
+
+def _fresh_state(world: World, track: Track, session: Session) -> None:
+    """Reset the algorithm's state, or let returning devices keep theirs (``boundary.state``)."""
+    algorithm, theta = track.method.algorithm, track.model.theta
+    present = population(session)
+    if world.config.boundary.state == "reset" or algorithm.rejoin is None:
+        track.server = algorithm.init_server(theta, present)
+    else:
+        fresh = algorithm.init_client(Broadcast(theta, track.model.buffers, {}))
+        states = [track.clients.get(device, fresh) for device in session.devices]
+        sizes = [len(session.shards[device]) for device in session.devices]
+        track.server = algorithm.rejoin(theta, present, states, sizes)
+    if world.config.boundary.state == "reset":
+        track.clients = {}
+
+
+def _known(world: World, session: Session) -> tuple[int, ...]:
+    """Return the labels of the session before this one."""
+    return world.sessions[session.index - 2].labels if session.index > 1 else ()
+
+
+def _algorithm(world: World, track: Track, session: Session) -> Algorithm:
+    """Return the session's algorithm: the method's own, or with a teacher the one that distils."""
+    teacher = track.start.teacher if track.start is not None else None
+    if teacher is None or track.method.distil is None:
+        return track.method.algorithm
+    return track.method.distil(_move(teacher, world.config.device), _known(world, session))
 
 
 def _start_events(
@@ -185,7 +197,7 @@ def _start_events(
     accuracy, loss = evaluate(world.model, track.model, test)
     probed = start.signature is not None
     about = {
-        "algorithm": track.method.algorithm.name,
+        "algorithm": track.method.group,
         "method": track.method.name,
         "seed": world.seed,
         "session": session.index,
@@ -223,12 +235,13 @@ def run_probe(
     choice = world.config.probe
     rate = method.rates(session.rounds)[0]
     lr = {"half": rate / 2, "same": rate}[choice.lr] if isinstance(choice.lr, str) else choice.lr
-    sampled = _participants(world, session, 0, "probe-participants", choice.share)
+    sampled = draw_participants(world, session, 0, "probe-participants", choice.share)
     there = _move(model, world.config.device)
-    auxiliary = Track(method, there, method.algorithm.init_server(there.theta))
+    auxiliary = Track(method, there, method.algorithm)
+    auxiliary.server = method.algorithm.init_server(there.theta, population(session))
     for v in range(1, choice.rounds + 1):
         steps, batch = choice.steps or 1, choice.batch or 1  # resolved: neither is empty
-        cohort = _cohort(world, session, v, sampled, steps, batch, "probe")
+        cohort = draw_cohort(world, session, v, sampled, steps, batch, "probe")
         _train_round(world, [auxiliary], [lr], cohort, engine)
     return _move(auxiliary.model, "cpu")
 
@@ -244,9 +257,9 @@ def _advance(
 ) -> list[Round]:
     """Train round t in every track and evaluate w^(s,t+1)."""
     config = world.config
-    present = _participants(world, session, t, "participants", config.participation.share)
+    present = draw_participants(world, session, t, "participants", config.participation.share)
     batch = config.local.batch or 1
-    cohort = _cohort(world, session, t, present, config.local.steps, batch, "local")
+    cohort = draw_cohort(world, session, t, present, config.local.steps, batch, "local")
     ahead = [tracks[i] for i in sorted(set(leaders))]
     rates = [track.method.rates(session.rounds)[t - 1] for track in ahead]
     _train_round(world, ahead, rates, cohort, engine)
@@ -258,7 +271,7 @@ def _advance(
         accuracy, loss = scores[id(led)]
         rounds.append(
             Round(
-                algorithm=track.method.algorithm.name,
+                algorithm=track.method.group,
                 method=track.method.name,
                 seed=world.seed,
                 session=session.index,
@@ -318,8 +331,15 @@ def _same_place(a: Track, b: Track) -> bool:
     def equal(x: State, y: State) -> bool:
         return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
 
+    def taught(track: Track) -> ModelState | None:
+        return track.start.teacher if track.start is not None else None
+
+    one, other = taught(a), taught(b)
+    if (one is None) != (other is None):
+        return False
     return (
         a.method.algorithm is b.method.algorithm
+        and (one is None or other is None or torch.equal(one.theta, other.theta))
         and a.method.rates is b.method.rates
         and all(torch.equal(x, y) for x, y in zip(a.model, b.model, strict=True))
         and equal(a.server, b.server)
@@ -334,9 +354,9 @@ def _train_round(
     """Broadcast, train, add up, and take the server's step in every track."""
     lanes = []
     for track, lr in zip(tracks, rates, strict=True):
-        theta, extras = track.method.algorithm.broadcast(track.model.theta, track.server)
+        theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
         shared = Broadcast(theta, track.model.buffers, extras)
-        lanes.append(Lane(track.method.algorithm, shared, lr, track.clients))
+        lanes.append(Lane(track.algorithm, shared, lr, track.clients))
     try:
         trained = engine(lanes, cohort)
     except RuntimeError:
@@ -359,35 +379,6 @@ def _train_round(
 def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:
     """Train the round again with the reference engine, which names the device and step at fault."""
     Sequential(world.model, world.dataset.train, world.recipe)(lanes, cohort)
-
-
-def _participants(
-    world: World, session: Session, t: int, purpose: str, share: float | int | None
-) -> tuple[int, ...]:
-    """Draw A^(s,t) (or A_grad) by name."""
-    sizes = [len(session.shards[device]) for device in session.devices]
-    draw = generator(world.seed, purpose, session.index, t)
-    return participants(draw, session.devices, sizes, share, world.config.participation.weighting)
-
-
-def _cohort(
-    world: World,
-    session: Session,
-    t: int,
-    devices: Sequence[int],
-    steps: StepCount,
-    batch: int,
-    purpose: str,
-) -> Cohort:
-    """Draw every participant's mini-batches by name."""
-    batches = []
-    for device in devices:
-        draw = generator(world.seed, purpose, session.index, t, device)
-        count = steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
-        shard = session.shards[device]
-        batches.append(local_batches(draw, shard, count, batch, world.config.local.rule))
-    samples = tuple(len(session.shards[device]) for device in devices)
-    return Cohort(session.index, t, tuple(devices), tuple(batches), samples)
 
 
 def _move(model: ModelState, device: str) -> ModelState:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, combine
+from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Population, Upload, combine
 from tests.algorithms.toys import TOYS
 
+EVERYBODY = Population(devices=2, samples=40)
 FEDAVG = ALGORITHMS["fedavg"]()
 every_algorithm = pytest.mark.parametrize(
     "algorithm", [build() for build in ALGORITHMS.values()] + TOYS, ids=lambda a: a.name
@@ -19,17 +20,17 @@ every_algorithm = pytest.mark.parametrize(
 
 
 def sent(algorithm: Algorithm, theta: Tensor, local: Tensor, samples: float) -> Upload:
-    shared_theta, extras = algorithm.broadcast(theta, algorithm.init_server(theta))
+    shared_theta, extras = algorithm.broadcast(theta, algorithm.init_server(theta, EVERYBODY))
     shared = Broadcast(shared_theta, torch.zeros(2), extras)
     run = LocalRun(local, torch.ones(2), 1, 1.0, 0.1, torch.tensor(samples))
-    return algorithm.upload(shared, algorithm.init_client(theta), run)[0]
+    return algorithm.upload(shared, algorithm.init_client(shared), run)[0]
 
 
 def step(algorithm: Algorithm, theta: Tensor, *uploads: Upload) -> Tensor:
     total = uploads[0]
     for upload in uploads[1:]:
         total = combine(torch.add, total, upload)
-    return algorithm.server_step(theta, algorithm.init_server(theta), total)[0]
+    return algorithm.server_step(theta, algorithm.init_server(theta, EVERYBODY), total)[0]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -61,7 +62,9 @@ def test_fedavg_minimises_two_quadratics_whose_optima_it_averages() -> None:
 @every_algorithm
 def test_devices_that_did_not_move_leave_the_model_where_it_is(algorithm: Algorithm) -> None:
     theta = torch.tensor([1.0, -2.0, 3.0])
-    still = sent(algorithm, theta, algorithm.broadcast(theta, algorithm.init_server(theta))[0], 5)
+    still = sent(
+        algorithm, theta, algorithm.broadcast(theta, algorithm.init_server(theta, EVERYBODY))[0], 5
+    )
     torch.testing.assert_close(step(algorithm, theta, still, still), theta)
 
 

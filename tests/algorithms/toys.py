@@ -45,7 +45,7 @@ def anchored() -> Algorithm:
     """Use the anchors hook: towards the global model's logits, off the own last features."""
     return Algorithm(
         "anchored",
-        init_client=lambda theta: {"before": torch.zeros_like(theta)},
+        init_client=lambda shared: {"before": torch.zeros_like(shared.theta)},
         anchors=lambda shared, client: {
             "global": ModelState(shared.theta, shared.buffers),
             "before": ModelState(client["before"], shared.buffers),
@@ -70,7 +70,10 @@ def stateful() -> Algorithm:
     """Use client state, extras and a server state: a control variate that devices keep."""
     return Algorithm(
         "stateful",
-        init_client=lambda theta: {"control": torch.zeros_like(theta), "rounds": torch.zeros(())},
+        init_client=lambda shared: {
+            "control": torch.zeros_like(shared.theta),
+            "rounds": torch.zeros(()),
+        },
         broadcast=lambda theta, server: (theta, {"slope": torch.full_like(theta, 0.01)}),
         direction=lambda gradient, _, shared, client: (
             gradient - 0.1 * client["control"] + shared.extras["slope"]

@@ -42,10 +42,10 @@ def test_a_zero_model_guesses_class_zero_at_a_loss_of_log_classes() -> None:
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, test = softmax((6,), 4), examples(103)
+    model, test = softmax((6,), 4), examples(303)
     state = model.initial(torch.Generator().manual_seed(0))
-    logits = model.forward(state.theta, state.buffers, test.x, False)[0].logits
-    monkeypatch.setattr(module, "ROWS", 10)
+    logits = model.forward(state.theta, state.buffers, test.x, None, False)[0].logits
+    monkeypatch.setattr(module, "NUMBERS", 6 * 100)
     accuracy, loss = evaluate(model, state, test)
     assert accuracy == pytest.approx(100 * float((logits.argmax(1) == test.y).double().mean()))
     assert loss == pytest.approx(float(functional.cross_entropy(logits, test.y)), rel=1e-6)

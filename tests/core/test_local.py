@@ -87,7 +87,9 @@ def reference(
 def line(closed: bool) -> Model:
     """Return y = theta x, with or without its gradient in closed form."""
 
-    def forward(theta: Tensor, buffers: Tensor, x: Tensor, train: bool) -> tuple[Output, Tensor]:
+    def forward(
+        theta: Tensor, buffers: Tensor, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Tensor]:
         return Output(theta * x, theta * x), buffers
 
     def pullback(theta: Tensor, x: Tensor, cotangent: Output) -> Tensor:

@@ -122,7 +122,7 @@ def test_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
         EbbflowError, match=f"no data set '{name}' .*did you mean '{near}'"
     ) as error:
         load(name)
-    assert "digits, mnist or fmnist" in str(error.value)
+    assert "digits, mnist, fmnist, svhn, " in str(error.value)
 
 
 def test_unknown_name_without_a_near_one() -> None:

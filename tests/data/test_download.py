@@ -6,67 +6,27 @@ import gzip
 import hashlib
 import logging
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 
 import pooch
 import pytest
 
+from ebbflow import defaults
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data import download
-from ebbflow.data.download import SOURCES, RemoteFile, Source, fetch, find, verify
+from ebbflow.data import places
+from ebbflow.data.download import ALIASES, SOURCES, RemoteFile, Source, fetch, find, verify
+from tests.data.server import Server, seclude, serving
 
 CONTENTS = {"first.gz": b"the first file" * 50, "second.gz": b"the second file" * 50}
 
 
-class Server(ThreadingHTTPServer):
-    """Serves ``answers``; ``cut`` breaks off every answer in the middle."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers = {name: gzip.compress(content, mtime=0) for name, content in CONTENTS.items()}
-        self.cut = False
-        self.encoding = ""
-        self.asked: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/sets/"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        name = self.path.removeprefix("/sets/")
-        if name not in self.server.answers:
-            self.send_error(404)
-            return
-        body = self.server.answers[name]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        if self.server.encoding:
-            self.send_header("Content-Encoding", self.server.encoding)
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if self.server.cut else body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    # A proxy of the machine must not come between the test and its server.
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("EBBFLOW_DATA", raising=False)
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda _name: tmp_path / "cache")
-    with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
+    seclude(monkeypatch, tmp_path / "cache")
+    answers = {name: gzip.compress(content, mtime=0) for name, content in CONTENTS.items()}
+    with serving(answers) as running:
         files = tuple(
             RemoteFile(name, hashlib.sha256(content).hexdigest())
             for name, content in CONTENTS.items()
@@ -74,8 +34,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         tiny = Source("tiny", "Tiny", "tiny-set", "none", 2, 3, 4, files, running.url)
         monkeypatch.setitem(SOURCES, "tiny", tiny)
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def names(folder: Path) -> list[str]:
@@ -262,7 +220,8 @@ def test_digits_need_no_download() -> None:
 
 
 def test_damaged_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(download, "_BUNDLED", tmp_path)
+    (tmp_path / "digits.npz").write_bytes(b"not these")
+    monkeypatch.setattr(places, "BUNDLED", tmp_path)
     with pytest.raises(EbbflowError, match="reinstall ebbflow"):
         fetch("digits")
 
@@ -280,4 +239,94 @@ def test_every_source_is_complete(name: str) -> None:
     assert known.name == name
     assert all((known.title, known.licence, known.files))
     assert known.bundled or known.base_url.endswith("/")
-    assert all(len(bytes.fromhex(file.sha256)) == 32 for file in known.files)
+    for file in (*known.files, *known.subset):
+        assert len(bytes.fromhex(file.sha256)) == 32
+        assert file.base_url == "" or file.base_url.endswith("/")
+
+
+def test_the_settings_know_the_same_other_names() -> None:
+    assert defaults.ALIASES == ALIASES
+
+
+# --- checksums of files as they are sent
+
+
+@pytest.fixture
+def archive(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    sent = hashlib.sha256(server.answers["first.gz"]).hexdigest()
+    packed = RemoteFile("first.gz", sent, packed=True)
+    monkeypatch.setitem(SOURCES, "tiny", replace(SOURCES["tiny"], files=(packed,)))
+    return server
+
+
+def test_a_packed_file_is_checked_as_it_is(archive: Server, tmp_path: Path) -> None:
+    home = fetch("tiny", destination=tmp_path)
+    assert [check.status for check in verify("tiny", tmp_path)] == ["ok"]
+    (home / "first.gz").write_bytes(gzip.compress(CONTENTS["first.gz"], compresslevel=1, mtime=0))
+    assert [check.status for check in verify("tiny", tmp_path)] == ["wrong checksum"]
+    (home / "first.gz").rename(home / "first")
+    assert find("tiny", tmp_path) is None
+
+
+def test_a_packed_file_that_a_mirror_packed_anew(archive: Server, tmp_path: Path) -> None:
+    archive.answers["first.gz"] = gzip.compress(CONTENTS["first.gz"], compresslevel=1, mtime=0)
+    found = hashlib.sha256(archive.answers["first.gz"]).hexdigest()
+    with pytest.raises(EbbflowError, match=f"content with SHA-256 {found}"):
+        fetch("tiny", destination=tmp_path)
+
+
+# --- files in other folders and from other addresses
+
+
+def test_a_file_with_its_own_folder_and_address(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = SOURCES["tiny"].files
+    with serving({"second.gz": server.answers.pop("second.gz")}) as other:
+        second = replace(second, folder="shared", base_url=other.url)
+        monkeypatch.setitem(SOURCES, "tiny", replace(SOURCES["tiny"], files=(first, second)))
+        with pytest.raises(EbbflowError, match="404"):
+            fetch("tiny", mirror=server.url, destination=tmp_path)
+        home = fetch("tiny", destination=tmp_path)
+    assert home == find("tiny", tmp_path) == tmp_path / "tiny-set"
+    assert other.asked == ["/sets/second.gz"]
+    assert names(tmp_path / "shared") == ["second.gz"]
+    assert [check.path.parent.name for check in verify("tiny", tmp_path)] == ["tiny-set", "shared"]
+    (tmp_path / "shared" / "second.gz").unlink()
+    assert [check.status for check in verify("tiny", tmp_path)] == ["ok", "missing"]
+
+
+# --- subsets
+
+
+@pytest.fixture
+def part(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give the data set a subset, and put its file into a data folder."""
+    known = RemoteFile("part.npz", hashlib.sha256(b"a part").hexdigest(), folder="")
+    monkeypatch.setitem(SOURCES, "tiny", replace(SOURCES["tiny"], subset=(known,)))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "part.npz").write_bytes(b"a part")
+    return tmp_path / "data"
+
+
+def test_a_subset_is_found_and_verified(part: Path) -> None:
+    assert find("tiny", part) == part
+    assert [(check.filename, check.status) for check in verify("tiny", part)] == [
+        ("part.npz", "ok")
+    ]
+    (part / "part.npz").write_bytes(b"another part")
+    assert verify("tiny", part)[0].status == "wrong checksum"
+
+
+def test_the_whole_goes_before_the_part(part: Path) -> None:
+    home = fetch("tiny", destination=part)
+    assert find("tiny", part) == home
+    assert [check.filename for check in verify("tiny", part)] == ["first.gz", "second.gz"]
+    # A file of the whole is missing: the part is all there is.
+    (home / "second.gz").unlink()
+    assert find("tiny", part) == part
+
+
+def test_an_earlier_folder_goes_before_the_whole(part: Path) -> None:
+    fetch("tiny")
+    assert find("tiny", part) == part

@@ -8,14 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.algorithm import Algorithm, Broadcast, Population
 from ebbflow.core.local import Cohort, Engine, Lane, Recipe, Trained
-from ebbflow.core.types import Examples, Model, State
+from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines import Sequential, Vectorised
-from ebbflow.models import from_module
+from ebbflow.models import from_module, mlp, softmax
 
 SHAPE, CLASSES, ROWS = (1, 8, 8), 10, 400
 RECIPE = Recipe(0.9, radius=None)
+EVERYBODY = Population(devices=50, samples=2000)
 Sizes = Sequence[Sequence[int]]
 """How many samples each step of each device takes."""
 
@@ -45,6 +46,24 @@ def normed() -> Model:
     )
 
 
+def conv_normed() -> Model:
+    """Return a small network with convolutions and batch statistics."""
+    return from_module(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3, stride=2),
+            nn.BatchNorm2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(18, CLASSES),
+        ),
+        "conv_normed",
+    )
+
+
+MODELS = [softmax(SHAPE, CLASSES), mlp(SHAPE, CLASSES), convnet()]
+"""Models that any batch fits."""
+
+
 def examples(shape: tuple[int, ...] = SHAPE, classes: int = CLASSES) -> Examples:
     draw = torch.Generator().manual_seed(4)
     x = torch.randn(ROWS, *shape, generator=draw)
@@ -58,14 +77,14 @@ def cohort(sizes: Sizes, seed: int = 0) -> Cohort:
         tuple(draw.integers(1, ROWS, size=size) for size in device_sizes) for device_sizes in sizes
     )
     samples = tuple(sum(device_sizes) for device_sizes in sizes)
-    return Cohort(3, 2, tuple(range(10, 10 + len(sizes))), batches, samples)
+    return Cohort(3, 2, tuple(range(10, 10 + len(sizes))), batches, samples, (7, "test"))
 
 
 def lane(
     model: Model, algorithm: Algorithm, lr: float = 0.1, clients: dict[int, State] | None = None
 ) -> Lane:
     start = model.initial(torch.Generator().manual_seed(1))
-    theta, extras = algorithm.broadcast(start.theta, algorithm.init_server(start.theta))
+    theta, extras = algorithm.broadcast(start.theta, algorithm.init_server(start.theta, EVERYBODY))
     return Lane(algorithm, Broadcast(theta, start.buffers, extras), lr, clients or {})
 
 
@@ -128,3 +147,54 @@ def assert_agree(one: Trained, other: Trained, at: Lane, within: float = 1e-5) -
         torch.testing.assert_close(
             left[name] / by, right[name] / by, rtol=within, atol=within * scale, msg=name
         )
+
+
+class Federation:
+    """Rounds of one algorithm, one after another: broadcast, train, add up, the server's step."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        algorithm: Algorithm,
+        start: ModelState,
+        population: Population = EVERYBODY,
+    ) -> None:
+        self.engine = engine
+        self.algorithm = algorithm
+        self.model = start
+        self.server = algorithm.init_server(start.theta, population)
+        self.clients: dict[int, State] = {}
+
+    def round(self, who: Cohort, lr: float = 0.1) -> None:
+        theta, extras = self.algorithm.broadcast(self.model.theta, self.server)
+        shared = Broadcast(theta, self.model.buffers, extras)
+        lane = Lane(self.algorithm, shared, lr, self.clients)
+        ((total, states),) = self.engine([lane], who)
+        theta, self.server = self.algorithm.server_step(self.model.theta, self.server, total)
+        self.model = ModelState(theta, total.buffers / total.samples)
+        self.clients |= states
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the global model, the server's state and every device's, by name."""
+        found = {"theta": self.model.theta, "buffers": self.model.buffers, **self.server}
+        for device, state in self.clients.items():
+            found |= {f"{device}.{name}": value for name, value in state.items()}
+        return found
+
+
+VISITS: list[dict[int, tuple[int, ...]]] = [
+    {10: (20, 20, 7), 11: (5,), 12: (16, 9), 13: (33, 2), 14: (2, 2, 2, 2), 15: (40,)},
+    {12: (17, 9), 15: (8,), 16: (5, 5, 3), 17: (12,)},
+    {10: (3, 3), 12: (25,), 14: (2,), 16: (18, 18), 18: (7, 6)},
+]
+"""Who takes part in three rounds, and how many samples each of their steps has."""
+
+
+def visits() -> list[Cohort]:
+    """Return three rounds with unequal steps, in which devices stay away, come back and join."""
+    rounds = []
+    for t, steps in enumerate(VISITS, start=1):
+        who = cohort(list(steps.values()), seed=t)
+        samples = tuple(10 + 7 * (device % 5) for device in steps)
+        rounds.append(who._replace(round=t, devices=tuple(steps), samples=samples))
+    return rounds

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbflow.algorithms import ALGORITHMS
+from ebbflow.algorithms import ALGORITHMS, distilled
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Cohort, Lane
 from ebbflow.core.types import Examples, Model
-from ebbflow.models import MODELS, softmax
+from ebbflow.models import mlp, softmax
 from tests.algorithms.toys import TOYS, proximal, stateful
 from tests.engines.rounds import (
     CLASSES,
     ENGINES,
     MANY,
+    MODELS,
     SHAPE,
+    Federation,
     Sizes,
     assert_agree,
     cohort,
-    convnet,
+    conv_normed,
     engine_on,
     examples,
     lane,
@@ -31,6 +35,7 @@ from tests.engines.rounds import (
     reference,
     same_bits,
     vectorised,
+    visits,
 )
 
 SOFTMAX = softmax(SHAPE, CLASSES)
@@ -38,11 +43,7 @@ FEDAVG = Algorithm("fedavg")
 every_algorithm = pytest.mark.parametrize(
     "algorithm", [build() for build in ALGORITHMS.values()] + TOYS, ids=lambda a: a.name
 )
-every_model = pytest.mark.parametrize(
-    "model",
-    [build(SHAPE, CLASSES) for build in MODELS.values()] + [convnet()],
-    ids=lambda m: m.name,
-)
+every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 
 
@@ -65,6 +66,73 @@ def test_engines_agree_when_only_some_devices_come_back(model: Model, algorithm:
     _, remembered = reference(model, [at], first)[0]
     again, second = lane(model, algorithm, clients=remembered), cohort(MANY[:12], seed=1)
     assert_agree(vectorised(model, [again], second)[0], reference(model, [again], second)[0], again)
+
+
+def taught(model: Model) -> Algorithm:
+    """Return MOON that distils from a teacher as well: three frozen models and a device's state."""
+    teacher = model.initial(torch.Generator().manual_seed(9))
+    return distilled(ALGORITHMS["moon"](), teacher, (0, 1, 2), 0.5, 2.0, "mixed")
+
+
+def always(algorithm: Algorithm) -> Callable[[Model], Algorithm]:
+    return lambda model: algorithm
+
+
+VARIANTS: dict[str, Callable[[Model], Algorithm]] = {
+    **{name: always(build()) for name, build in ALGORITHMS.items()},
+    **{toy.name: always(toy) for toy in TOYS},
+    "scaffold-1": lambda model: ALGORITHMS["scaffold"](option=1),
+    "moon-distilled": taught,
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@pytest.mark.parametrize(
+    "model", [SOFTMAX, mlp(SHAPE, CLASSES, 12), conv_normed()], ids=lambda m: m.name
+)
+@every_variant
+def test_engines_agree_over_rounds_with_newcomers_absentees_and_returners(
+    model: Model, variant: str
+) -> None:
+    """Global model, buffers, the server's state and that of every device, after every round."""
+    algorithm = VARIANTS[variant](model)
+    start = model.initial(torch.Generator().manual_seed(1))
+    slow, fast = (Federation(engine_on(name, model), algorithm, start) for name in ENGINES)
+    for who in visits():
+        for federation in (slow, fast):
+            federation.round(who)
+        ours, theirs = slow.tensors(), fast.tensors()
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            scale = max(1.0, float(value.abs().max())) if value.numel() else 1.0
+            torch.testing.assert_close(
+                theirs[name], value, rtol=1e-5, atol=1e-5 * scale, msg=f"{who.round}: {name}"
+            )
+    assert not torch.equal(slow.model.theta, start.theta)
+
+
+@every_engine
+@every_variant
+def test_for_no_algorithm_the_order_of_devices_is_more_than_rounding(
+    engine: str, variant: str
+) -> None:
+    algorithm = VARIANTS[variant](SOFTMAX)
+    start = SOFTMAX.initial(torch.Generator().manual_seed(1))
+    run = engine_on(engine, SOFTMAX)
+    straight, turned = (Federation(run, algorithm, start) for _ in range(2))
+    for who in visits():
+        order = np.random.default_rng(who.round).permutation(len(who.devices))
+        permuted = who._replace(
+            devices=tuple(who.devices[k] for k in order),
+            batches=tuple(who.batches[k] for k in order),
+            samples=tuple(who.samples[k] for k in order),
+        )
+        straight.round(who)
+        turned.round(permuted)
+    ours, theirs = straight.tensors(), turned.tensors()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-5, atol=2e-6, msg=name)
 
 
 @settings(deadline=None, max_examples=20)
@@ -118,7 +186,7 @@ def test_the_order_of_devices_is_no_more_than_rounding(engine: str, order: list[
 @every_engine
 def test_states_come_back_for_every_participant_and_nobody_else(engine: str) -> None:
     model, algorithm, who = SOFTMAX, stateful(), cohort(MANY[:20])
-    fresh = algorithm.init_client(torch.zeros(model.layout.total))
+    fresh = algorithm.init_client(lane(model, algorithm).shared)
     old = {device: fresh | {"rounds": torch.tensor(6.0)} for device in (11, 12, 99)}
     _, states = engine_on(engine, model)([lane(model, algorithm, clients=old)], who)[0]
     assert {device: float(state["rounds"]) for device, state in states.items()} == {
@@ -129,7 +197,7 @@ def test_states_come_back_for_every_participant_and_nobody_else(engine: str) -> 
 @every_engine
 def test_states_that_went_in_are_not_changed(engine: str) -> None:
     algorithm, who = stateful(), cohort(MANY[:3])
-    old = {11: algorithm.init_client(torch.zeros(SOFTMAX.layout.total))}
+    old = {11: algorithm.init_client(lane(SOFTMAX, algorithm).shared)}
     engine_on(engine, SOFTMAX)([lane(SOFTMAX, algorithm, clients=old)], who)
     assert set(old) == {11}
     assert not any(bool(value.any()) for value in old[11].values())
@@ -177,3 +245,30 @@ def test_a_round_leaves_the_broadcast_alone(engine: str) -> None:
     at: Lane = lane(SOFTMAX, FEDAVG)
     engine_on(engine, SOFTMAX)([at], cohort(MANY[:4]))
     assert torch.equal(at.shared.theta, lane(SOFTMAX, FEDAVG).shared.theta)
+
+
+@every_engine
+@pytest.mark.parametrize("option", [1, 2])
+def test_a_device_without_a_step_keeps_its_control_variate(engine: str, option: int) -> None:
+    """A device of one sample has no batch to take statistics of, and so no step."""
+    algorithm, total = ALGORITHMS["scaffold"](option=option), SOFTMAX.layout.total
+    old = {10: {"c": torch.arange(float(total))}}
+    who = Cohort(1, 1, (10,), ((),), (1,))
+    at = lane(SOFTMAX, algorithm, clients=old)
+    upload, states = engine_on(engine, SOFTMAX)([at], who)[0]
+    assert torch.equal(states[10]["c"], old[10]["c"])
+    assert not upload.extras["c"].any()
+
+
+@every_engine
+@every_variant
+def test_a_device_without_a_step_gives_every_algorithm_numbers(engine: str, variant: str) -> None:
+    who = Cohort(1, 1, (10, 11), ((), (np.array([1, 2]),)), (1, 2))
+    start = SOFTMAX.initial(torch.Generator().manual_seed(1))
+    federation = Federation(engine_on(engine, SOFTMAX), VARIANTS[variant](SOFTMAX), start)
+    if variant == "stateful":  # the toy divides by its steps
+        return
+    for t in (1, 2):
+        federation.round(who._replace(round=t))
+    for name, value in federation.tensors().items():
+        assert bool(value.isfinite().all()), name

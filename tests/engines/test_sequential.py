@@ -25,10 +25,12 @@ def failing_at(call: int, error: Exception) -> Model:
     """Return a model whose n-th forward pass raises."""
     calls = count(1)
 
-    def forward(theta: Theta, buffers: Buffers, x: Tensor, train: bool) -> tuple[Output, Buffers]:
+    def forward(
+        theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Buffers]:
         if next(calls) == call:
             raise error
-        return SOFTMAX.forward(theta, buffers, x, train)
+        return SOFTMAX.forward(theta, buffers, x, noise, train)
 
     return replace(SOFTMAX, forward=forward)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ebbflow.core.algorithm import Algorithm
+from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.local import Batch, loss_gradient
 from ebbflow.core.types import Model, ModelState
 from ebbflow.models import from_module, mlp
+from tests.models.samples import pulled_back, random_cotangent
 
 
 class Pair(nn.Module):
@@ -45,10 +45,8 @@ def with_batch_norm(momentum: float | None = 0.1) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=momentum), nn.Linear(4, 3))
 
 
-def batch(rows: int = 8, seed: int = 0) -> Batch:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, 6, generator=draw)
-    return Batch(x, torch.randint(3, (rows,), generator=draw), torch.full((rows,), 1 / rows))
+def inputs(rows: int = 8) -> Tensor:
+    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(0))
 
 
 def start(model: Model, seed: int = 0) -> ModelState:
@@ -73,18 +71,18 @@ def module_at(build: Callable[[], nn.Module], state: ModelState) -> nn.Module:
 )
 @pytest.mark.parametrize("train", [True, False])
 def test_forward_is_the_modules_own(build: Callable[[], nn.Module], train: bool) -> None:
-    model, x = from_module(build), batch().x
+    model, x = from_module(build), inputs()
     state = start(model)
-    output, _ = model.forward(state.theta, state.buffers, x, train)
+    output, _ = model.forward(state.theta, state.buffers, x, None, train)
     expected = module_at(build, state).train(train)(x)
     torch.testing.assert_close(output.logits, expected)
     torch.testing.assert_close(output.features, expected)
 
 
 def test_a_module_may_return_its_features_too() -> None:
-    model, x = from_module(Pair), batch().x
+    model, x = from_module(Pair), inputs()
     state = start(model)
-    output, _ = model.forward(state.theta, state.buffers, x, True)
+    output, _ = model.forward(state.theta, state.buffers, x, None, True)
     logits, features = module_at(Pair, state)(x)
     torch.testing.assert_close(output.logits, logits)
     torch.testing.assert_close(output.features, features)
@@ -93,7 +91,7 @@ def test_a_module_may_return_its_features_too() -> None:
 def test_another_return_type_is_refused_in_a_sentence() -> None:
     model = from_module(lambda: Listing(6, 3), "mine")
     with pytest.raises(EbbflowError, match=r"the model mine returned list .*\(logits, features\)"):
-        model.forward(start(model).theta, torch.zeros(0), batch().x, True)
+        model.forward(start(model).theta, torch.zeros(0), inputs(), None, True)
 
 
 def test_the_layout_names_the_parameters() -> None:
@@ -109,38 +107,37 @@ def test_only_float_buffers_travel() -> None:
 
 
 def test_buffers_are_updated_in_training_and_only_there() -> None:
-    model, x = from_module(with_batch_norm), batch().x
+    model, x = from_module(with_batch_norm), inputs()
     state = start(model)
     module = module_at(with_batch_norm, state).train()
     module(x)
     running = torch.cat([b for b in module.buffers() if b.is_floating_point()])
-    _, after = model.forward(state.theta, state.buffers, x, True)
+    _, after = model.forward(state.theta, state.buffers, x, None, True)
     torch.testing.assert_close(after, running)
-    _, still = model.forward(state.theta, state.buffers, x, False)
+    _, still = model.forward(state.theta, state.buffers, x, None, False)
     assert torch.equal(still, state.buffers)
 
 
 def test_forward_is_pure() -> None:
     """The same arguments give the same result, however often the model has been used before."""
-    model, x = from_module(lambda: with_batch_norm(momentum=None)), batch().x
+    model, x = from_module(lambda: with_batch_norm(momentum=None)), inputs()
     state = start(model)
-    first = model.forward(state.theta, state.buffers, x, True)
-    second = model.forward(state.theta, state.buffers, x, True)
+    first = model.forward(state.theta, state.buffers, x, None, True)
+    second = model.forward(state.theta, state.buffers, x, None, True)
     assert torch.equal(first[0].logits, second[0].logits)
     assert torch.equal(first[1], second[1])
     assert torch.equal(state.buffers, start(model).buffers)
 
 
 def test_the_gradient_through_batch_norm_is_that_of_autograd() -> None:
-    model, one = from_module(with_batch_norm), batch()
+    model, x = from_module(with_batch_norm), inputs()
     state = start(model)
+    output, gradient, buffers = pulled_back(model, state, x, None)
     module = module_at(with_batch_norm, state).train()
-    loss = nn.functional.cross_entropy(module(one.x), one.y)
+    cotangent = random_cotangent(output)
+    loss = (module(x) * (cotangent.logits + cotangent.features)).sum()
     expected = torch.autograd.grad(loss, list(module.parameters()))
     running = torch.cat([b for b in module.buffers() if b.is_floating_point()])
-    gradient, buffers = loss_gradient(
-        model, Algorithm("fedavg"), state.theta, state.buffers, one, {}, {}
-    )
     torch.testing.assert_close(gradient, nn.utils.parameters_to_vector(expected))
     torch.testing.assert_close(buffers, running)
 
@@ -174,14 +171,14 @@ def test_the_initial_draw_is_a_function_of_the_generator() -> None:
 
 def test_threads_do_not_mix_their_parameters() -> None:
     """``functional_call`` swaps parameters in place: with one module for all, this would fail."""
-    model, x = mlp((6,), 3, hidden=64), batch(64).x
+    model, x = mlp((6,), 3, hidden=64), inputs(64)
     states = [start(model, seed) for seed in range(4)]
-    alone = [model.forward(*state, x, True)[0].logits for state in states]
+    alone = [model.forward(*state, x, None, True)[0].logits for state in states]
     together = Barrier(len(states))
 
     def often(state: ModelState) -> list[Tensor]:
         together.wait()
-        return [model.forward(*state, x, True)[0].logits for _ in range(100)]
+        return [model.forward(*state, x, None, True)[0].logits for _ in range(100)]
 
     with ThreadPoolExecutor(len(states)) as pool:
         for found, expected in zip(pool.map(often, states), alone, strict=True):
@@ -189,16 +186,128 @@ def test_threads_do_not_mix_their_parameters() -> None:
 
 
 def test_one_thread_training_does_not_switch_another_to_training() -> None:
-    model, x = from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))), batch(64).x
+    model, x = from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))), inputs(64)
     state = start(model)
-    expected = model.forward(*state, x, False)[0].logits
+    expected = model.forward(*state, x, None, False)[0].logits
     together = Barrier(2)
 
     def often(train: bool) -> list[Tensor]:
         together.wait()
-        return [model.forward(*state, x, train)[0].logits for _ in range(100)]
+        return [model.forward(*state, x, None, train)[0].logits for _ in range(100)]
 
     with ThreadPoolExecutor(2) as pool:
         training, evaluating = pool.submit(often, True), pool.submit(often, False)
         assert all(torch.equal(logits, expected) for logits in evaluating.result())
         assert not any(torch.equal(logits, expected) for logits in training.result())
+
+
+# --- random layers -------------------------------------------------------------------------------
+
+
+class Noisy(nn.Linear):
+    """Adds its noise to the logits; outside training there is none."""
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        logits = super().forward(x)
+        return logits if noise is None else logits + noise
+
+
+def test_a_module_is_given_its_noise() -> None:
+    model, x = from_module(lambda: Noisy(6, 3), noise=(3,)), inputs()
+    state, noise = start(model), torch.rand(8, 3)
+    assert model.noise == (3,)
+    assert not model.draws
+    plain, _ = model.forward(*state, x, None, False)
+    noisy, _ = model.forward(*state, x, noise, True)
+    torch.testing.assert_close(noisy.logits, plain.logits + noise)
+
+
+def test_a_module_that_draws_itself_is_recognised() -> None:
+    assert from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))).draws
+    assert not from_module(Pair).draws
+
+
+# --- frozen parameters ---------------------------------------------------------------------------
+
+
+def half_frozen() -> nn.Module:
+    """Return a pair whose body was drawn but is not trained."""
+    module = Pair()
+    module.body.requires_grad_(False)
+    return module
+
+
+def loaded() -> nn.Module:
+    """Return a pair whose body was loaded and is not trained."""
+    module = half_frozen()
+    with torch.no_grad():
+        for parameter in module.get_submodule("body").parameters():
+            parameter.fill_(0.25)
+    return module
+
+
+def test_frozen_parameters_are_no_part_of_theta() -> None:
+    model = from_module(half_frozen)
+    assert model.layout.names == ("head.weight", "head.bias")
+    assert start(model).theta.shape == (18,)
+
+
+def test_a_frozen_part_is_what_build_made_it() -> None:
+    model, x = from_module(loaded), inputs()
+    output, _ = model.forward(*start(model), x, None, True)
+    expected = (x.sum(1, keepdim=True) / 4 + 0.25).tanh().expand(-1, 5)
+    torch.testing.assert_close(output.features, expected)
+
+
+def test_a_frozen_part_is_the_same_for_every_seed_process_and_thread() -> None:
+    x = inputs()
+
+    def features(seed: int) -> Tensor:
+        torch.manual_seed(seed)  # another process may have drawn anything before
+        model = from_module(half_frozen)
+        state = start(model, seed)
+        with ThreadPoolExecutor(1) as pool:
+            elsewhere = pool.submit(model.forward, *state, x, None, True).result()[0].features
+        here = model.forward(*state, x, None, True)[0].features
+        assert torch.equal(here, elsewhere)
+        return here
+
+    with torch.random.fork_rng(devices=[]):
+        assert torch.equal(features(1), features(2))
+
+
+def test_the_gradient_beside_a_frozen_part_is_that_of_autograd() -> None:
+    model, x = from_module(loaded), inputs()
+    state = start(model)
+    output, gradient, _ = pulled_back(model, state, x, None)
+    module = loaded()
+    trained = [p for p in module.parameters() if p.requires_grad]
+    nn.utils.vector_to_parameters(state.theta.clone(), trained)
+    cotangent = random_cotangent(output)
+    logits, _ = module(x)
+    expected = torch.autograd.grad((logits * cotangent.logits).sum(), trained)
+    torch.testing.assert_close(gradient, nn.utils.parameters_to_vector(expected))
+
+
+def test_a_module_with_nothing_to_train_is_refused() -> None:
+    with pytest.raises(EbbflowError, match=r"the model mine has nothing to train"):
+        from_module(lambda: nn.Linear(6, 3).requires_grad_(False), "mine")
+
+
+def test_tied_parameters_are_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.down.weight = self.up.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.down(self.up(x))
+            return result
+
+    model, x = from_module(Tied), inputs()
+    assert model.layout.names == ("up.weight", "up.bias", "down.bias")
+    state = start(model)
+    t = vector.unflatten(state.theta, model.layout)
+    expected = (x @ t["up.weight"].T + t["up.bias"]) @ t["up.weight"].T + t["down.bias"]
+    torch.testing.assert_close(model.forward(*state, x, None, True)[0].logits, expected)

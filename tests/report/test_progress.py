@@ -16,7 +16,7 @@ from ebbflow.experiment import build_world
 from ebbflow.layers import Layers
 from ebbflow.records import Round
 from ebbflow.report.progress import ProgressBar, ProgressDisplay, ProgressLines, progress_display
-from ebbflow.simulate import World
+from ebbflow.world import World
 
 
 def configured(**settings: Any) -> Config:

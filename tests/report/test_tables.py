@@ -32,7 +32,7 @@ def printed(table: Table) -> str:
 
 
 def test_mean_and_deviation_over_seeds() -> None:
-    (table,) = comparison_tables(rows("average", [10.0, 20.0, 30.0]), ["average"])
+    (table,) = comparison_tables(rows("average", [10.0, 20.0, 30.0]), ["fedavg"], ["average"])
     assert cells(table) == [["average", "[bold]20.00 ± 10.00[/]"]]  # n - 1 = 2: (100 + 100) / 2
     assert table.caption == "mean ± standard deviation over 3 seeds; best in bold"
 
@@ -41,7 +41,7 @@ def test_the_best_is_bold_in_every_transition() -> None:
     first = rows("warm_start", [90.0]) + rows("previous", [80.0])
     second = {"session": 5, "transition": 2}
     later = rows("warm_start", [70.0], **second) + rows("previous", [75.0], **second)
-    (table,) = comparison_tables(first + later, ["warm_start", "previous"])
+    (table,) = comparison_tables(first + later, ["fedavg"], ["warm_start", "previous"])
     assert cells(table) == [
         ["warm_start", "[bold]90.00[/]", "70.00"],
         ["previous", "80.00", "[bold]75.00[/]"],
@@ -49,19 +49,19 @@ def test_the_best_is_bold_in_every_transition() -> None:
 
 
 def test_equals_are_both_best() -> None:
-    (table,) = comparison_tables(rows("a", [50.0]) + rows("b", [50.0]), ["a", "b"])
+    (table,) = comparison_tables(rows("a", [50.0]) + rows("b", [50.0]), ["fedavg"], ["a", "b"])
     assert [row[1] for row in cells(table)] == ["[bold]50.00[/]"] * 2
 
 
 def test_one_seed_has_no_deviation() -> None:
-    (table,) = comparison_tables(rows("average", [12.25]), ["average"])
+    (table,) = comparison_tables(rows("average", [12.25]), ["fedavg"], ["average"])
     assert "±" not in printed(table)
     assert table.caption == "one seed; best in bold"
 
 
 def test_methods_stand_in_the_order_that_was_asked_for() -> None:
     both = rows("average", [1.0]) + rows("warm_start", [2.0])
-    (table,) = comparison_tables(both, ["warm_start", "average"])
+    (table,) = comparison_tables(both, ["fedavg"], ["warm_start", "average"])
     assert [row[0] for row in cells(table)] == ["warm_start", "average"]
 
 
@@ -70,6 +70,7 @@ def test_every_algorithm_and_window_has_its_table() -> None:
         rows("average", [1.0])
         + rows("average", [2.0], window=5)
         + rows("average", [3.0], algorithm="fedprox"),
+        ["fedavg", "fedprox"],
         ["average"],
     )
     titles = [str(table.title) for table in found]
@@ -81,4 +82,4 @@ def test_every_algorithm_and_window_has_its_table() -> None:
 
 
 def test_sessions_without_a_choice_are_left_out() -> None:
-    assert comparison_tables(rows("average", [1.0], transition=None), ["average"]) == []
+    assert comparison_tables(rows("average", [1.0], transition=None), ["fedavg"], ["average"]) == []

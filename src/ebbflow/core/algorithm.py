@@ -6,7 +6,7 @@ them with ``torch.func.vmap``. State goes in and comes out; nothing hides in ``s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,11 +24,20 @@ class Broadcast(NamedTuple):
     extras: State
 
 
+class Population(NamedTuple):
+    """All devices of a session, whether or not they take part in a round: |K^(s)| and D^(s)."""
+
+    devices: int
+    samples: int
+
+
 class LocalRun(NamedTuple):
     """What a device did in one round.
 
     ``steps`` were really made; ``step_sum`` is their sum under heavy-ball momentum, in units of the
-    rate and for a constant gradient (``steps`` without momentum); ``samples`` is D_k.
+    rate and for a constant gradient (``steps`` without momentum); ``samples`` is D_k;
+    ``start_gradient`` is the gradient at the broadcast model over all of the round's mini-batches,
+    for an algorithm that asks for it.
     """
 
     theta: Theta
@@ -37,6 +46,7 @@ class LocalRun(NamedTuple):
     step_sum: float
     lr: float
     samples: Tensor
+    start_gradient: Tensor | None = None
 
 
 class Upload(NamedTuple):
@@ -78,7 +88,7 @@ def cross_entropy(
 def weighted_upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
     """Upload the displacement and the buffers, weighted by D_k; remember nothing new."""
     upload = Upload(
-        delta=run.samples * (run.theta - shared.theta),
+        delta=(run.theta - shared.theta).mul_(run.samples),
         buffers=run.samples * run.buffers,
         samples=run.samples,
         devices=torch.ones_like(run.samples),
@@ -92,6 +102,10 @@ def average(theta: Theta, server: State, upload: Upload) -> tuple[Theta, State]:
     return theta + upload.delta / upload.samples, server
 
 
+Rejoin = Callable[[Theta, Population, Sequence[State], Sequence[int]], State]
+"""A server's state from those of the devices that are here, newcomers' fresh ones included."""
+
+
 class Algorithm(NamedTuple):
     """An FL algorithm. Every default is FedAvg's; an algorithm names only what it changes.
 
@@ -99,20 +113,27 @@ class Algorithm(NamedTuple):
         name: What records and the command line call it.
         init_server: The server's state at a session's start, from w^(s,1).
         init_client: A device's state at its first participation, with every name it will have.
+        rejoin: The server's state at a session's start when devices keep theirs: from w^(s,1), and
+            the states and sample counts of those that are here. By default a fresh one, because
+            what a server remembers (momentum) belongs to a model that was replaced.
         broadcast: Where devices start this round, and what else they are sent.
         anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
         objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.
-        direction: The gradient with the terms that live in theta (proximal, control variates).
+        direction: The gradient with the terms that live in theta (proximal, control variates): the
+            gradient itself or a new tensor, never one that is kept elsewhere.
         upload: What a device sends and what it remembers.
         server_step: The next global model from the sums.
+        start_gradient: Whether `LocalRun.start_gradient` is needed, which costs a second pass.
     """
 
     name: str
-    init_server: Callable[[Theta], State] = lambda theta: {}
-    init_client: Callable[[Theta], State] = lambda theta: {}
+    init_server: Callable[[Theta, Population], State] = lambda theta, population: {}
+    init_client: Callable[[Broadcast], State] = lambda shared: {}
+    rejoin: Rejoin | None = None
     broadcast: Callable[[Theta, State], tuple[Theta, State]] = lambda theta, server: (theta, {})
     anchors: Callable[[Broadcast, State], dict[str, ModelState]] = lambda shared, client: {}
     objective: Callable[[Output, Labels, dict[str, Output], State], Tensor] = cross_entropy
     direction: Callable[[Gradient, Theta, Broadcast, State], Gradient] = lambda g, *_: g
     upload: Callable[[Broadcast, State, LocalRun], tuple[Upload, State]] = weighted_upload
     server_step: Callable[[Theta, State, Upload], tuple[Theta, State]] = average
+    start_gradient: bool = False

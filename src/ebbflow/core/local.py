@@ -16,15 +16,17 @@ from torch.func import grad, vjp
 
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
+from ebbflow.core.rng import Name
 from ebbflow.core.types import Buffers, Gradient, Indices, Model, Output, State, Theta
 
 
 class Batch(NamedTuple):
-    """A mini-batch: inputs, labels and what each sample counts (1/B; 0 for padding)."""
+    """A mini-batch: inputs, labels, what each sample counts (1/B; 0 for padding), and noise."""
 
     x: Tensor
     y: Tensor
     weights: Tensor
+    noise: Tensor | None = None
 
 
 class Recipe(NamedTuple):
@@ -38,6 +40,7 @@ class Cohort(NamedTuple):
     """Who trains in a round and on which rows; the same for all methods that run beside each other.
 
     ``batches[i]`` holds the row numbers of each step of ``devices[i]``; ``samples[i]`` is its D_k.
+    ``names`` (seed and purpose) begin the names of all further draws: crops and noise.
     """
 
     session: int
@@ -45,6 +48,7 @@ class Cohort(NamedTuple):
     devices: tuple[int, ...]
     batches: tuple[tuple[Indices, ...], ...]
     samples: tuple[int, ...]
+    names: tuple[Name, ...] = ()
 
 
 class Lane(NamedTuple):
@@ -109,12 +113,12 @@ def loss_gradient(
 ) -> tuple[Gradient, Buffers]:
     """Return the gradient of the batch's loss in theta, and the buffers after the forward pass."""
     if model.pullback is not None:
-        output, buffers = model.forward(theta, buffers, batch.x, True)
+        output, buffers = model.forward(theta, buffers, batch.x, batch.noise, True)
         cotangent = _cotangent(algorithm, output, batch, anchors, client)
         return model.pullback(theta, batch.x, cotangent), buffers
 
     def forward(parameters: Theta) -> tuple[Output, Buffers]:
-        return model.forward(parameters, buffers, batch.x, True)
+        return model.forward(parameters, buffers, batch.x, batch.noise, True)
 
     output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]
     (gradient,) = pullback(_cotangent(algorithm, output, batch, anchors, client))
@@ -140,19 +144,40 @@ def train(
     theta, buffers = shared.theta, shared.buffers
     frozen = algorithm.anchors(shared, client)
     velocity: Tensor | None = None
+    at_start, seen = torch.zeros_like(samples), torch.zeros_like(samples)
     for batch in batches:
         anchors = {
-            name: model.forward(anchor.theta, anchor.buffers, batch.x, False)[0]
+            name: model.forward(anchor.theta, anchor.buffers, batch.x, None, False)[0]
             for name, anchor in frozen.items()
         }
+        if algorithm.start_gradient:
+            count = (batch.weights > 0).sum()
+            part, _ = loss_gradient(
+                model, algorithm, shared.theta, shared.buffers, batch, anchors, client
+            )
+            at_start = at_start + count * part
+            seen = seen + count
         gradient, buffers = loss_gradient(model, algorithm, theta, buffers, batch, anchors, client)
         direction = algorithm.direction(gradient, theta, shared, client)
-        velocity = direction if velocity is None else recipe.momentum * velocity + direction
-        theta = torch.sub(theta, velocity, alpha=lr)
+        # In place where the tensor is our own: models are large, and fresh memory is slow.
+        if velocity is None:
+            velocity = direction
+            theta = torch.sub(theta, velocity, alpha=lr)
+        else:
+            velocity = velocity.mul_(recipe.momentum).add_(direction)
+            theta = theta.sub_(velocity, alpha=lr)
         if recipe.radius is not None:
             theta = vector.project(theta, recipe.radius)
         if watch is not None:
             watch(theta)
     steps = len(batches)
-    run = LocalRun(theta, buffers, steps, step_sum(steps, recipe.momentum), lr, samples)
+    run = LocalRun(
+        theta,
+        buffers,
+        steps,
+        step_sum(steps, recipe.momentum),
+        lr,
+        samples,
+        at_start / torch.clamp(seen, min=1) if algorithm.start_gradient else None,
+    )
     return algorithm.upload(shared, client, run)

@@ -67,8 +67,10 @@ class ModelState(NamedTuple):
     buffers: Buffers
 
 
-Forward = Callable[[Theta, Buffers, Tensor, bool], tuple[Output, Buffers]]
-"""``forward(theta, buffers, x, train)`` gives the output and the updated buffers."""
+Forward = Callable[[Theta, Buffers, Tensor, Tensor | None, bool], tuple[Output, Buffers]]
+"""``forward(theta, buffers, x, noise, train)`` gives the output and the updated buffers. ``noise``
+holds uniform draws from [0, 1) for the model's random layers, which draw nothing themselves; it is
+None where the model has none and outside training."""
 Pullback = Callable[[Theta, Tensor, Output], Gradient]
 """``pullback(theta, x, cotangent)``: the loss's derivative on the outputs, taken to theta."""
 
@@ -79,7 +81,9 @@ class Model:
 
     ``pullback`` is a closed form where the model is simple enough to have one; without it the
     gradient is the vector-Jacobian product of ``forward``. ``vectorise`` says whether mapping over
-    devices pays; ``batch_statistics`` whether padding a batch would change its result.
+    devices pays; ``batch_statistics`` whether padding a batch would change its result. ``noise`` is
+    the shape of the uniform draws that one sample needs in training; ``draws`` says that random
+    layers of the user's own draw from torch's global generator instead.
     """
 
     name: str
@@ -90,14 +94,34 @@ class Model:
     pullback: Pullback | None = None
     vectorise: bool = True
     batch_statistics: bool = False
+    noise: tuple[int, ...] | None = None
+    draws: bool = False
+
+
+class Pixels(NamedTuple):
+    """How raw images become inputs: (x/255 - mean)/std per channel, after an optional random crop.
+
+    ``crop`` is the width of the black border from within which a window of the image's own size is
+    cut at random in training; ``flip`` mirrors every second image, at random.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop: int = 0
+    flip: bool = False
 
 
 @dataclass(frozen=True)
 class Examples:
-    """One split of a data set: inputs ``x [N, ...]`` (normalised float32) and labels ``y [N]``."""
+    """One split of a data set: inputs ``x [N, ...]`` and labels ``y [N]``.
+
+    ``x`` is float32 and ready, int64 for token numbers (0 is padding), or, with ``pixels``, uint8
+    images ``[N, C, H, W]`` that are normalised when they are used.
+    """
 
     x: Tensor
     y: Tensor
+    pixels: Pixels | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -142,24 +166,28 @@ class Past:
     """What a method remembers at a session's start.
 
     ``pilot`` is w_Pilot; ``entries`` are the kept sessions of P+1..s-1, oldest first (the paper's
-    lists Q1 and Q2). History belongs to one method of one run.
+    lists Q1 and Q2); ``known`` are the labels of the session that the carried-over model comes
+    from, none after a fresh start. History belongs to one method of one run.
     """
 
     pilot: ModelState
     entries: tuple[Entry, ...] = ()
+    known: tuple[int, ...] = ()
 
 
 class Start(NamedTuple):
     """Where a session starts, and why.
 
     ``weights`` and ``distances`` are keyed by the past session that was drawn on; ``signature`` is
-    the session's pseudo-gradient G_s if the initialiser asked for one.
+    the session's pseudo-gradient G_s if the initialiser asked for one; ``teacher`` a model that the
+    session's training distils from.
     """
 
     model: ModelState
     weights: Mapping[int, float] = {}
     distances: Mapping[int, float] = {}
     signature: Tensor | None = None
+    teacher: ModelState | None = None
 
 
 Probe = Callable[[ModelState], ModelState]

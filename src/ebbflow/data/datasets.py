@@ -1,61 +1,38 @@
-"""Data sets, loaded and normalised: the known ones by name, your own from an .npz file or torch.
+"""Data sets, loaded: the known ones by name, your own from an .npz file or torch.
 
-digits   1,437 + 360 images, 8x8, comes with ebbflow
-mnist    60,000 + 10,000 images, 28x28, `ebbflow data get mnist`
-fmnist   60,000 + 10,000 images, 28x28, `ebbflow data get fmnist`
+digits         1,437 + 360 images, 8x8, comes with ebbflow
+mnist          60,000 + 10,000 images, 28x28, `ebbflow data get mnist`
+fmnist         60,000 + 10,000 images, 28x28, `ebbflow data get fmnist`
+svhn           73,257 + 26,032 images, 32x32, `ebbflow data get svhn`
+cifar10        50,000 + 10,000 images, 32x32, `ebbflow data get cifar10`
+cifar100       50,000 + 10,000 images, 32x32, `ebbflow data get cifar100`
+tinyimagenet   100,000 + 10,000 images, 64x64, `ebbflow data get tinyimagenet`
+agnews         120,000 + 7,600 texts, 64 tokens, `ebbflow data get agnews`
+
+Digits and the two MNISTs are float32 and ready; the coloured images stay uint8 and are normalised
+on use; texts are token numbers.
 """
 
 from __future__ import annotations
 
-import lzma
-import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.lib.npyio import NpzFile
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data.download import (
-    BROKEN,
-    ENVIRONMENT,
-    RemoteFile,
-    Source,
-    data_folders,
-    find,
-    locate,
-    opened,
-    source,
-)
+from ebbflow.data import idx, images, text
+from ebbflow.data.custom import from_npz, from_torch
+from ebbflow.data.places import Found, required
+from ebbflow.data.sources import Source, source
 
-Array = NDArray[Any]
-"""An array whose type is not known yet."""
+__all__ = ["LOADERS", "from_npz", "from_torch", "load"]
 
-NORMALISATION = {"mnist": (0.1307, 0.3081), "fmnist": (0.2861, 0.3530)}
-"""Mean and standard deviation of pixel / 255 over the training images."""
-
-MAX_CLASSES = 100_000
-"""More classes than this are a mistake, such as identifiers taken for labels."""
-
-_KEYS = ("x_train", "y_train", "x_test", "y_test")
-
-
-class _Split(NamedTuple):
-    """Arrays as the user gave them, with the names to call them by in an error."""
-
-    x: Array
-    y: Array
-    x_name: str
-    y_name: str
+LOADERS: dict[str, Callable[[], Dataset]] = {}
+"""Data sets of your own, by the names you give them."""
 
 
 def load(
@@ -68,17 +45,20 @@ def load(
     """Load a data set by its name, or from the path of an ``.npz`` file.
 
     ``limit_train`` and ``limit_test`` keep that many samples from the beginning. Files are looked
-    for in ``folder``, then where ``EBBFLOW_DATA`` points, then in the user's cache.
+    for in ``folder``, then where ``EBBFLOW_DATA`` points, then in the user's cache; where a folder
+    has only a subset of a data set, that is loaded.
 
     >>> digits = load("digits", limit_train=100)
     >>> tuple(digits.train.x.shape), len(digits.test), digits.classes
     ((100, 1, 8, 8), 360, 10)
     """
-    if name.endswith(".npz"):
+    if name in LOADERS:
+        dataset = LOADERS[name]()
+    elif name.endswith(".npz"):
         dataset = from_npz(Path(name))
     else:
         wanted = source(name)
-        dataset = _digits(wanted) if wanted.bundled else _idx(wanted, folder)
+        dataset = _READERS[wanted.name](wanted, required(wanted, folder))
     return Dataset(
         dataset.name,
         _first(dataset.train, limit_train, "data.limit_train", dataset.name),
@@ -96,12 +76,11 @@ def _first(examples: Examples, limit: int | None, setting: str, name: str) -> Ex
             f"choose 1 to {len(examples)}, or leave it out to keep them all."
         )
     # Copies, so that the samples left out do not stay in memory.
-    return Examples(examples.x[:limit].clone(), examples.y[:limit].clone())
+    return Examples(examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels)
 
 
-def _digits(wanted: Source) -> Dataset:
-    path = Path(__file__).parent / "files" / wanted.files[0].filename
-    with np.load(path, allow_pickle=False) as archive:
+def _digits(wanted: Source, found: Found) -> Dataset:
+    with np.load(found.paths[0], allow_pickle=False) as archive:
         x = torch.from_numpy(archive["x"].astype(np.float32) / np.float32(16)).unsqueeze(1)
         y = torch.from_numpy(archive["y"].astype(np.int64))
     order = torch.from_numpy(generator(0, "digits-split").permutation(len(y)))
@@ -111,281 +90,13 @@ def _digits(wanted: Source) -> Dataset:
     )
 
 
-def _idx(wanted: Source, folder: Path | None) -> Dataset:
-    home = find(wanted, folder)
-    if home is None:
-        searched = ", ".join(str(root / wanted.folder) for root in data_folders(folder))
-        raise EbbflowError(
-            f"The files of {wanted.name!r} are not all in any of {searched}; run `ebbflow data get "
-            f"{wanted.name}`, or set {ENVIRONMENT} to a folder that has {wanted.folder}/ in it."
-        )
-    images_train, labels_train, images_test, labels_test = wanted.files
-    return Dataset(
-        wanted.name,
-        _idx_split(wanted, home, images_train, labels_train, wanted.train),
-        _idx_split(wanted, home, images_test, labels_test, wanted.test),
-        wanted.classes,
-    )
-
-
-def _idx_split(
-    wanted: Source, home: Path, images: RemoteFile, labels: RemoteFile, count: int
-) -> Examples:
-    mean, deviation = NORMALISATION[wanted.name]
-    # The steps, in float32 and in place, that torchvision's ToTensor and Normalize take.
-    x = _read_idx(wanted, home, images, (count, 28, 28)).astype(np.float32)
-    x /= np.float32(255)
-    x -= np.float32(mean)
-    x /= np.float32(deviation)
-    y = _read_idx(wanted, home, labels, (count,)).astype(np.int64)
-    if y.max() >= wanted.classes:
-        raise EbbflowError(
-            f"{home / labels.filename} holds the label {y.max()} where {wanted.classes - 1} is the "
-            f"greatest; {_remedy(wanted)}"
-        )
-    return Examples(torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y))
-
-
-def _remedy(wanted: Source) -> str:
-    return (
-        f"look at it with `ebbflow data verify {wanted.name}`, then get it again with "
-        f"`ebbflow data get {wanted.name}`."
-    )
-
-
-def _read_idx(
-    wanted: Source, home: Path, file: RemoteFile, shape: tuple[int, ...]
-) -> NDArray[np.uint8]:
-    """Read an idx file of bytes: a magic number, the shape as 32-bit integers, the values."""
-    path = locate(home, file.filename)
-    assert path is not None  # find() has seen it
-    remedy = _remedy(wanted)
-    try:
-        with opened(path) as stream:
-            content = stream.read()
-    except BROKEN as error:
-        raise EbbflowError(f"{path} is damaged ({error}); {remedy}") from error
-    except OSError as error:
-        raise EbbflowError(f"Cannot read {path} ({error}); make it readable.") from error
-    # Magic: two zeros, 8 for unsigned bytes, and the number of dimensions.
-    header = bytes((0, 0, 8, len(shape))) + np.array(shape, dtype=">u4").tobytes()
-    if not content.startswith(header[:4]):
-        raise EbbflowError(
-            f"{path} is not an idx file of {len(shape)} dimensions (it begins with "
-            f"{content[:4].hex() or 'nothing'}, not {header[:4].hex()}); {remedy}"
-        )
-    if not content.startswith(header) or len(content) != len(header) + np.prod(shape):
-        raise EbbflowError(f"{path} does not hold an array of shape {shape}; {remedy}")
-    return np.frombuffer(content, dtype=np.uint8, offset=len(header)).reshape(shape)
-
-
-def from_npz(path: Path | str) -> Dataset:
-    """Load your own data from an ``.npz`` file with ``x_train, y_train, x_test, y_test``.
-
-    Inputs of type uint8 are divided by 255; images among them, ``[N, H, W]`` or ``[N, H, W, C]``
-    with 1 or 3 channels, become ``[N, C, H, W]``. Other inputs are taken as they are, in float32.
-    Labels are whole numbers from 0. The file's name, without its ending, names the data set.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise EbbflowError(f"The data file {path} {what}; give the path of an .npz file.")
-    arrays = _read_npz(path)
-    train = _Split(_channels_first(arrays["x_train"]), arrays["y_train"], "x_train", "y_train")
-    test = _Split(_channels_first(arrays["x_test"]), arrays["y_test"], "x_test", "y_test")
-    return _assemble(path.stem, str(path), train, test)
-
-
-def _read_npz(path: Path) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
-    key = ""
-    try:
-        # Not numpy.load, which would try a file that is no archive as an array or a pickle.
-        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
-            missing = [key for key in _KEYS if key not in archive.files]
-            if missing:
-                raise EbbflowError(
-                    f"{path} lacks {', '.join(missing)} (it has "
-                    f"{', '.join(archive.files) or 'no arrays'}); save {', '.join(_KEYS)} in it "
-                    "with numpy.savez."
-                )
-            for key in _KEYS:
-                arrays[key] = archive[key]
-                # numpy gives a member that is no array as its bytes.
-                if not isinstance(arrays[key], np.ndarray):
-                    raise ValueError("it is not an array")
-    except (
-        ValueError,
-        EOFError,
-        OSError,
-        RuntimeError,  # encrypted, or compressed in a way that Python does not know
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
-        if "Object arrays" in str(error):
-            raise EbbflowError(
-                f"{path}: {key} holds Python objects, which are never loaded; "
-                "save it as an array of numbers."
-            ) from error
-        where = f" at {key}" if key else ""
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EbbflowError(
-            f"{path} is not a readable .npz file{where} ({reason.rstrip('.')}); "
-            "write it again with numpy.savez."
-        ) from error
-    return arrays
-
-
-def _channels_first(x: Array) -> Array:
-    """Give uint8 images the layout of torch; leave every other array as it is."""
-    if x.dtype == np.uint8 and x.ndim == 3:
-        return x[:, None]
-    if x.dtype == np.uint8 and x.ndim == 4 and x.shape[-1] in (1, 3):
-        return np.moveaxis(x, -1, 1)
-    return x
-
-
-def from_torch(train: TorchDataset[Any], test: TorchDataset[Any], name: str = "custom") -> Dataset:
-    """Take the data of two torch data sets whose items are ``(x, y)``: a tensor and a class.
-
-    All items are read once and stacked; transforms that draw at random are thereby frozen. Inputs
-    of type uint8 are divided by 255, others are taken as they are, in float32.
-
-    >>> halves = TensorDataset(torch.eye(4), torch.tensor([0, 1, 0, 1]))
-    >>> from_torch(halves, halves).classes
-    2
-    """
-    return _assemble(
-        name, f"data set {name!r}", _materialise(train, "train"), _materialise(test, "test")
-    )
-
-
-def _materialise(data: TorchDataset[Any], split: str) -> _Split:
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        # Copies: what the caller does to the tensors later must not change a run.
-        whole_x, whole_y = (_to_numpy(tensor).copy() for tensor in data.tensors)
-        return _Split(whole_x, whole_y, f"x of {split}", f"y of {split}")
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise EbbflowError(
-            f"The {split} data of type {type(data).__name__} have no length or cannot be indexed; "
-            "give a map-style data set with __len__ and __getitem__."
-        )
-    inputs: list[Array] = []
-    labels: list[int] = []
-    for index in range(len(data)):
-        x, y = _item(data[index], f"Item {index} of the {split} data")
-        if inputs and (x.shape, x.dtype) != (inputs[0].shape, inputs[0].dtype):
-            raise EbbflowError(
-                f"Item {index} of the {split} data is {x.dtype} of shape {x.shape} and item 0 is "
-                f"{inputs[0].dtype} of shape {inputs[0].shape}; bring all inputs to one form."
-            )
-        inputs.append(x)
-        labels.append(y)
-    return _Split(
-        np.stack(inputs) if inputs else np.empty((0, 1), np.float32),
-        np.array(labels, dtype=np.int64),
-        f"x of {split}",
-        f"y of {split}",
-    )
-
-
-def _item(item: object, which: str) -> tuple[Array, int]:
-    if not isinstance(item, Sequence) or len(item) != 2:
-        size = f" of {len(item)}" if isinstance(item, Sequence) else ""
-        raise EbbflowError(f"{which} is a {type(item).__name__}{size}; give pairs (x, y).")
-    x, y = item
-    if isinstance(y, Tensor | np.ndarray) and y.ndim == 0:
-        y = y.item()
-    if not isinstance(y, int | np.integer) or isinstance(y, bool):
-        raise EbbflowError(
-            f"{which} has a label of type {type(y).__name__}; give the class as an int."
-        )
-    if not isinstance(x, Tensor | np.ndarray):
-        raise EbbflowError(
-            f"{which} has an input of type {type(x).__name__}; "
-            "give a tensor, for images by a transform such as ToTensor."
-        )
-    return (_to_numpy(x) if isinstance(x, Tensor) else x), int(y)
-
-
-def _to_numpy(tensor: Tensor) -> Array:
-    tensor = tensor.detach().cpu()
-    # numpy has no bfloat16; every floating type ends as float32 anyhow.
-    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-    return array
-
-
-def _assemble(name: str, place: str, train: _Split, test: _Split) -> Dataset:
-    """Check both splits alone and against each other, and make the data set of them."""
-    for split in (train, test):
-        _check_split(place, split)
-    if train.x.shape[1:] != test.x.shape[1:]:
-        raise EbbflowError(
-            f"{place}: samples have shape {train.x.shape[1:]} in {train.x_name} and "
-            f"{test.x.shape[1:]} in {test.x_name}; give both the same shape."
-        )
-    if (train.x.dtype == np.uint8) != (test.x.dtype == np.uint8):
-        raise EbbflowError(
-            f"{place}: {train.x_name} is {train.x.dtype} and {test.x_name} is {test.x.dtype}, and "
-            "only uint8 is divided by 255; give both the same type."
-        )
-    classes = 1 + max(int(train.y.max()), int(test.y.max()))
-    if classes > MAX_CLASSES:
-        raise EbbflowError(
-            f"{place}: the greatest label is {classes - 1}, and more than {MAX_CLASSES} classes "
-            "are not supported; number the classes from 0 without gaps."
-        )
-    return Dataset(name, _examples(place, train), _examples(place, test), classes)
-
-
-def _check_split(place: str, split: _Split) -> None:
-    x, y = split.x, split.y
-    if x.dtype.kind not in "biuf":
-        raise EbbflowError(
-            f"{place}: {split.x_name} is of type {x.dtype}; save real numbers, as float32 or uint8."
-        )
-    if x.ndim < 2:
-        raise EbbflowError(
-            f"{place}: {split.x_name} has shape {x.shape}; give it one row a sample, [N, ...]."
-        )
-    if y.dtype.kind not in "iu":
-        raise EbbflowError(
-            f"{place}: the labels {split.y_name} are of type {y.dtype}; "
-            "save class numbers as integers, with y.astype('int64')."
-        )
-    if y.ndim != 1:
-        raise EbbflowError(
-            f"{place}: the labels {split.y_name} have shape {y.shape}; give one number a sample, "
-            "[N], with y.reshape(-1) or y.argmax(1)."
-        )
-    if len(x) != len(y):
-        raise EbbflowError(
-            f"{place}: {split.x_name} has {len(x)} samples and {split.y_name} has {len(y)}; "
-            "give every sample one label."
-        )
-    if x.size == 0:
-        raise EbbflowError(
-            f"{place}: {split.x_name} is empty (shape {x.shape}); give at least one sample."
-        )
-    if y.min() < 0:
-        raise EbbflowError(
-            f"{place}: {split.y_name} holds the negative label {y.min()} (sample "
-            f"{int(y.argmin())}); number the classes from 0."
-        )
-
-
-def _examples(place: str, split: _Split) -> Examples:
-    if split.x.dtype == np.uint8:
-        x = split.x.astype(np.float32, order="C") * np.float32(1 / 255)
-    else:
-        # Values beyond float32 become infinite, and are reported as such.
-        with np.errstate(over="ignore"):
-            x = np.ascontiguousarray(split.x, dtype=np.float32)
-        finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
-        if not finite.all():
-            raise EbbflowError(
-                f"{place}: {split.x_name} holds a NaN or infinite value in float32 (sample "
-                f"{int(finite.argmin())}); remove or replace such samples."
-            )
-    return Examples(torch.from_numpy(x), torch.from_numpy(split.y.astype(np.int64)))
+_READERS: dict[str, Callable[[Source, Found], Dataset]] = {
+    "digits": _digits,
+    "mnist": idx.mnist,
+    "fmnist": idx.mnist,
+    "svhn": images.svhn,
+    "cifar10": images.cifar,
+    "cifar100": images.cifar,
+    "tinyimagenet": images.tinyimagenet,
+    "agnews": text.agnews,
+}

@@ -3,6 +3,7 @@
 Two groups of devices take turns; ``label_groups`` says which labels each of them sees, and a
 partition hands every training sample with one of those labels to exactly one of the K devices.
 The two groups are partitioned independently, so a label that both see gives both its samples.
+``ebbflow.data.distributions`` has the rules that divide labels and devices in one go.
 """
 
 from __future__ import annotations
@@ -175,6 +176,19 @@ PARTITIONS: dict[str, Partition] = {
 """Every partition by the name that a configuration gives it."""
 
 
+def rows_of(y: ClassNumbers, labels: Sequence[int]) -> list[Indices]:
+    """Return the ascending rows of each label, after checking that every one has some."""
+    rows = [np.flatnonzero(y == label).astype(np.int64) for label in labels]
+    missing = [label for label, pool in zip(labels, rows, strict=True) if not len(pool)]
+    if missing:
+        raise EbbflowError(
+            f"No training sample has the label{'s' * (len(missing) > 1)} "
+            f"{', '.join(map(str, missing))}, which the partition is to spread over the devices; "
+            "use more of the training set or leave these labels out."
+        )
+    return rows
+
+
 def _rows_by_label(
     y: ClassNumbers, labels: Sequence[int], devices: int, alpha: float, least: int
 ) -> list[Indices]:
@@ -192,14 +206,7 @@ def _rows_by_label(
             "The partition was given no label to spread over the devices; choose a "
             "`partition.overlap` and a data set that leave each group at least one."
         )
-    rows = [np.flatnonzero(y == label).astype(np.int64) for label in wanted]
-    missing = [label for label, pool in zip(wanted, rows, strict=True) if not len(pool)]
-    if missing:
-        raise EbbflowError(
-            f"No training sample has the label{'s' * (len(missing) > 1)} "
-            f"{', '.join(map(str, missing))}, which the partition is to spread over the devices; "
-            "use more of the training set or leave these labels out."
-        )
+    rows = rows_of(y, wanted)
     total = sum(map(len, rows))
     if devices * least > total:
         need = f"{least} samples each" if least > 1 else "one sample each"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from ebbflow.core.algorithm import Algorithm, Broadcast, Upload, combine
+from ebbflow.core.algorithm import Upload, combine
 from ebbflow.core.errors import EbbflowError, TrainingError
-from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, train
-from ebbflow.core.types import Examples, Indices, Model, State
+from ebbflow.core.feed import Feed, first
+from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
+from ebbflow.core.rng import torch_generator
+from ebbflow.core.types import Examples, Model, State
 
 
 class Sequential:
@@ -18,7 +21,7 @@ class Sequential:
 
     def __init__(self, model: Model, examples: Examples, recipe: Recipe) -> None:
         self.model = model
-        self.examples = examples
+        self.feed = Feed(examples, model)
         self.recipe = recipe
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
@@ -31,65 +34,68 @@ class Sequential:
     def _lane(self, lane: Lane, cohort: Cohort) -> Trained:
         total: Upload | None = None
         clients: dict[int, State] = {}
-        for device, rows, samples in zip(
-            cohort.devices, cohort.batches, cohort.samples, strict=True
-        ):
-            where = f"session {cohort.session}, round {cohort.round}, device {device}"
+        for place, device in enumerate(cohort.devices):
             client = lane.clients.get(device)
             if client is None:
-                client = lane.algorithm.init_client(lane.shared.theta)
-            upload, clients[device] = self._device(
-                lane.algorithm, lane.shared, client, rows, lane.lr, samples, where
-            )
+                client = lane.algorithm.init_client(lane.shared)
+            upload, clients[device] = self._device(lane, client, cohort, place)
             total = upload if total is None else combine(torch.add, total, upload)
         if total is None:
             raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
         return total, clients
 
     def _device(
-        self,
-        algorithm: Algorithm,
-        shared: Broadcast,
-        client: State,
-        rows: Sequence[Indices],
-        lr: float,
-        samples: int,
-        where: str,
+        self, lane: Lane, client: State, cohort: Cohort, place: int
     ) -> tuple[Upload, State]:
+        theta, lr = lane.shared.theta, lane.lr
+        where = f"session {cohort.session}, round {cohort.round}, device {cohort.devices[place]}"
         step = 1
-        if lr > torch.finfo(shared.theta.dtype).max:
+        if lr > torch.finfo(theta.dtype).max:
             raise TrainingError(
-                f"{where}, step 1: the rate {lr:g} is beyond {shared.theta.dtype}; lower lr.initial"
+                f"{where}, step 1: the rate {lr:g} is beyond {theta.dtype}; lower lr.initial"
             )
 
-        def watch(theta: Tensor) -> None:
+        def watch(iterate: Tensor) -> None:
             nonlocal step
-            if not bool(torch.isfinite(theta).all()):
+            if not bool(torch.isfinite(iterate).all()):
                 raise TrainingError(
                     f"{where}, step {step}: the local model is no longer finite; lower lr.initial "
                     f"(now {lr:g} in this round) or set local.radius"
                 )
             step += 1
 
+        sizes = [len(rows) for rows in cohort.batches[place]]
         try:
-            return train(
-                self.model,
-                algorithm,
-                self.recipe,
-                shared,
-                client,
-                [self._batch(step_rows, shared.theta) for step_rows in rows],
-                lr,
-                torch.tensor(samples, dtype=shared.theta.dtype, device=shared.theta.device),
-                watch,
-            )
+            batches = [
+                first(self.feed.batch(cohort, [place], number, size, theta))
+                for number, size in enumerate(sizes)
+            ]
+            samples = torch.tensor(cohort.samples[place]).to(theta)
+            with self._own_draws(cohort, place):
+                return train(
+                    self.model,
+                    lane.algorithm,
+                    self.recipe,
+                    lane.shared,
+                    client,
+                    batches,
+                    lr,
+                    samples,
+                    watch,
+                )
         except EbbflowError:
             raise
         except Exception as error:
-            place = f"step {step}" if step <= len(rows) else "after the last step"
-            raise TrainingError(f"{where}, {place}: {error}") from error
+            at = f"step {step}" if step <= len(sizes) else "after the last step"
+            raise TrainingError(f"{where}, {at}: {error}") from error
 
-    def _batch(self, rows: Indices, theta: Tensor) -> Batch:
-        at = torch.from_numpy(rows).to(self.examples.y.device)
-        weights = torch.full((len(rows),), 1 / len(rows), dtype=theta.dtype, device=theta.device)
-        return Batch(self.examples.x[at], self.examples.y[at], weights)
+    @contextmanager
+    def _own_draws(self, cohort: Cohort, place: int) -> Iterator[None]:
+        """Let random layers of the user's own draw by name, too, and disturb nobody."""
+        if not self.model.draws:
+            yield
+            return
+        names = (*cohort.names, "layers", cohort.session, cohort.round, cohort.devices[place])
+        with torch.random.fork_rng():
+            torch.manual_seed(torch_generator(*names).initial_seed())
+            yield

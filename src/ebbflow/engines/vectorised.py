@@ -2,9 +2,8 @@
 
 The result does not depend on how the work is cut. A device's own numbers are the same in any block
 (a product over a batch of devices is taken device by device, and a short mini-batch is filled up
-to a size that depends on that device alone), and uploads are added in device order within fixed
-leaves of 16 devices, leaves in order. The block size and the number of workers are therefore free
-to follow the machine.
+to a size that depends on that device alone), and uploads are added one by one in device order. The
+block size and the number of workers are therefore free to follow the machine.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
 from ebbflow.core.algorithm import Broadcast, Upload, combine
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.feed import Feed, first
 from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, train
 from ebbflow.core.types import Examples, Model, State
 
-LEAF = 16  # uploads are added in leaves of so many devices, whatever the block
 PAD = 16  # mini-batches are filled up to a multiple of so many rows
 BLOCK_BYTES = 4 * 2**20  # what a block's mini-batch and vectors may take: about a core's cache
-WINDOW_BYTES = 256 * 2**20  # uploads held at once before they are added up
+WINDOW_BYTES = 256 * 2**20  # of devices that are grouped by the shape of their steps
 
 
 # MKL may otherwise choose another order of summation by a matrix's address, and so by a device's
@@ -63,8 +60,13 @@ class Vectorised:
         block: int | None = None,
         workers: int | None = None,
     ) -> None:
+        if model.draws:
+            raise EbbflowError(
+                f"the model {model.name} has random layers of its own, whose draws would depend on "
+                'how the work is cut: use engine.kind = "sequential", or take draws as `noise`'
+            )
         self.model = model
-        self.examples = examples
+        self.feed = Feed(examples, model)
         self.recipe = recipe
         self.block = block
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
@@ -83,17 +85,15 @@ class Vectorised:
         clients: list[dict[int, State]] = [{} for _ in lanes]
         for window in self._windows(len(cohort.devices), len(lanes)):
             blocks = list(self._blocks(cohort, window))
-            trained = list(self._pool.map(lambda block: self._train(lanes, cohort, block), blocks))
-            order = np.argsort([place for block in blocks for place in block.places])
-            for i in range(len(lanes)):
-                totals[i] = _add_leaves(totals[i], [result[i][0] for result in trained], order)
-                for result in trained:
-                    clients[i].update(result[i][1])
+            results = self._pool.map(lambda block: self._train(lanes, cohort, block), blocks)
+            for uploads in _in_order(window, blocks, results, clients):
+                for i, upload in enumerate(uploads):
+                    before = totals[i]
+                    totals[i] = upload if before is None else combine(torch.add, before, upload)
         return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
 
     def _windows(self, devices: int, lanes: int) -> Iterator[range]:
-        fitting = WINDOW_BYTES // (4 * self.model.layout.total * lanes)
-        held = max(1, fitting // LEAF) * LEAF
+        held = max(1, WINDOW_BYTES // (4 * self.model.layout.total * lanes))
         for start in range(0, devices, held):
             yield range(start, min(start + held, devices))
 
@@ -115,33 +115,25 @@ class Vectorised:
             return 1
         if self.block is not None:
             return self.block
-        inputs = self.examples.x[0].numel() * self.examples.x.element_size()
-        return max(1, BLOCK_BYTES // (rows * inputs + 16 * self.model.layout.total))
+        held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
+        return max(1, BLOCK_BYTES // held)
 
     def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
         """Train one block in every lane, over mini-batches that are gathered once."""
         theta = lanes[0].shared.theta
-        batches = [self._gather(cohort, block, step, theta) for step in range(len(block.rows))]
+        batches = [
+            self.feed.batch(cohort, block.places, step, size, theta)
+            for step, size in enumerate(block.rows)
+        ]
         devices = [cohort.devices[place] for place in block.places]
         samples = torch.tensor([cohort.samples[place] for place in block.places]).to(theta)
         return [self._train_lane(lane, devices, batches, samples) for lane in lanes]
-
-    def _gather(self, cohort: Cohort, block: _Block, step: int, theta: Tensor) -> Batch:
-        rows = np.zeros((len(block.places), block.rows[step]), dtype=np.int64)
-        weights = np.zeros(rows.shape)
-        for i, place in enumerate(block.places):
-            real = cohort.batches[place][step]
-            rows[i] = real[0]  # filled up with a sample of its own, which then counts nothing
-            rows[i, : len(real)] = real
-            weights[i, : len(real)] = 1 / len(real)
-        at = torch.from_numpy(rows).to(self.examples.y.device)
-        return Batch(self.examples.x[at], self.examples.y[at], torch.from_numpy(weights).to(theta))
 
     def _train_lane(
         self, lane: Lane, devices: Sequence[int], batches: Sequence[Batch], samples: Tensor
     ) -> Trained:
         theta, buffers, extras = lane.shared
-        fresh = lane.algorithm.init_client(theta)
+        fresh = lane.algorithm.init_client(lane.shared)
         states = [lane.clients.get(device, fresh) for device in devices]
         client = {name: torch.stack([state[name] for state in states]) for name in fresh}
 
@@ -157,7 +149,8 @@ class Vectorised:
             # Every device gets its own copy of theta: the first step is then a product over a
             # batch of devices like all others, whose result no neighbour in the block can touch.
             count = len(devices)
-            upload, client = vmap(one)(
+            mapped = [Batch(0, 0, 0, None if b.noise is None else 0) for b in batches]  # type: ignore[arg-type]
+            upload, client = vmap(one, in_dims=(0, 0, 0, mapped, 0))(
                 theta.expand(count, -1).clone(),
                 buffers.expand(count, -1).clone(),
                 client,
@@ -165,9 +158,9 @@ class Vectorised:
                 samples,
             )
         else:
-            first = [Batch(*(field[0] for field in batch)) for batch in batches]
             alone = {name: value[0] for name, value in client.items()}
-            upload, client = one(theta, buffers, alone, first, samples[0])
+            own = [first(batch) for batch in batches]
+            upload, client = one(theta, buffers, alone, own, samples[0])
             upload = combine(lambda field: field.unsqueeze(0), upload)
             client = {name: value.unsqueeze(0) for name, value in client.items()}
         after = {
@@ -177,16 +170,30 @@ class Vectorised:
         return upload, after
 
 
-def _add_leaves(total: Upload | None, parts: Sequence[Upload], order: NDArray[np.intp]) -> Upload:
-    """Add the uploads of all blocks to the total, in device order, leaf by leaf."""
-    back = torch.from_numpy(order)
-    joined = combine(lambda *fields: torch.cat(fields)[back.to(fields[0].device)], *parts)
-    for at in range(0, len(order), LEAF):
-        leaf = combine(lambda field, at=at: field[at : at + LEAF].sum(0), joined)
-        total = leaf if total is None else combine(torch.add, total, leaf)
-    if total is None:
-        raise ValueError("no uploads to add")
-    return total
+def _in_order(
+    window: range,
+    blocks: Sequence[_Block],
+    results: Iterator[list[Trained]],
+    clients: list[dict[int, State]],
+) -> Iterator[list[Upload]]:
+    """Yield every device's uploads, one for each lane, in the cohort's order.
+
+    Devices of equal shape train together, so a block may come too early: its rows wait their turn.
+    A row is let go as soon as it was handed on.
+    """
+    waiting: dict[int, list[Upload]] = {}
+    turn = iter(window)
+    place = next(turn, None)
+    for block, trained in zip(blocks, results, strict=True):
+        for states, (_, after) in zip(clients, trained, strict=True):
+            states.update(after)
+        for row, member in enumerate(block.places):
+            waiting[member] = [
+                combine(lambda field, row=row: field[row], upload) for upload, _ in trained
+            ]
+        while place in waiting:
+            yield waiting.pop(place)
+            place = next(turn, None)
 
 
 def _one_thread() -> None:

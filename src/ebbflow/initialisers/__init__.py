@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ebbflow.core.types import Initialiser, Layout
 from ebbflow.initialisers.average import average
+from ebbflow.initialisers.continuous import continuous
 from ebbflow.initialisers.previous import previous
 from ebbflow.initialisers.warm_start import warm_start
 
@@ -11,5 +12,6 @@ INITIALISERS: dict[str, Callable[[Layout, str, float], Initialiser]] = {
     "warm_start": warm_start,
     "previous": lambda layout, distance, scale: previous(),
     "average": lambda layout, distance, scale: average(),
+    "continuous": lambda layout, distance, scale: continuous(),
 }
 """Builders by name; each takes the model's layout, the distance's name and R."""

@@ -1,13 +1,39 @@
 """Models, one file each; `MODELS` names them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from ebbflow.core.types import Model
+from ebbflow.models.cnn import cnn
+from ebbflow.models.embedding import embedding
+from ebbflow.models.flops import flops
 from ebbflow.models.mlp import mlp
 from ebbflow.models.module import from_module
+from ebbflow.models.resnet import resnet18, resnet34
 from ebbflow.models.softmax import softmax
+from ebbflow.models.weights import load_weights
 
-MODELS: dict[str, Callable[[tuple[int, ...], int], Model]] = {"softmax": softmax, "mlp": mlp}
-"""Builders by name; each takes the shape of one sample and the number of classes."""
+MODELS: dict[str, Callable[..., Model]] = {
+    "softmax": softmax,
+    "mlp": mlp,
+    "cnn": cnn,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "embedding": embedding,
+}
+"""Builders by name; each takes the shape of one sample, the number of classes, and parameters of
+its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."""
 
-__all__ = ["MODELS", "from_module", "mlp", "softmax"]
+__all__ = [
+    "MODELS",
+    "cnn",
+    "embedding",
+    "flops",
+    "from_module",
+    "load_weights",
+    "mlp",
+    "resnet18",
+    "resnet34",
+    "softmax",
+]

@@ -7,6 +7,7 @@ import math
 from torch import Tensor, nn
 
 from ebbflow.core.types import Model
+from ebbflow.models.checks import whole
 from ebbflow.models.module import from_module
 
 
@@ -22,6 +23,6 @@ class _Perceptron(nn.Module):
 
 
 def mlp(sample_shape: tuple[int, ...], classes: int, hidden: int = 200) -> Model:
-    """Return inputs - 200 ReLU - classes; MOON's representation is the hidden layer."""
-    inputs = math.prod(sample_shape)
+    """Return inputs - ``hidden`` ReLU - classes; MOON's representation is the hidden layer."""
+    inputs, hidden = math.prod(sample_shape), whole("mlp", "hidden", hidden)
     return from_module(lambda: _Perceptron(inputs, hidden, classes), "mlp")

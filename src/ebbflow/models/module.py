@@ -17,10 +17,13 @@ from ebbflow.core.types import Buffers, Model, ModelState, Output, Theta
 
 
 class _OwnCopy(threading.local):
-    """The template, once per thread: ``functional_call`` swaps its parameters in place."""
+    """The template, once per thread: ``functional_call`` swaps its parameters in place.
+
+    The copies share the parameters themselves, which nothing ever changes.
+    """
 
     def __init__(self, template: nn.Module) -> None:
-        self._module = copy.deepcopy(template)
+        self._module = copy.deepcopy(template, {id(p): p for p in template.parameters()})
         self._device = torch.device("cpu")
 
     def on(self, device: torch.device) -> nn.Module:
@@ -29,6 +32,19 @@ class _OwnCopy(threading.local):
             self._module.to(device)
             self._device = device
         return self._module
+
+
+_TEMPLATE_SEED = 0  # of the module that frozen parameters are taken from
+
+
+def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # the draw must disturb nobody
+        torch.manual_seed(seed)
+        return build()
+
+
+def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
 
 
 def _float_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -48,25 +64,37 @@ def _as_output(result: Any, name: str) -> Output:
 
 
 def from_module(
-    build: Callable[[], nn.Module], name: str = "module", vectorise: bool | None = None
+    build: Callable[[], nn.Module],
+    name: str = "module",
+    vectorise: bool | None = None,
+    noise: tuple[int, ...] | None = None,
 ) -> Model:
     """Return the model that ``build()`` makes, as pure functions of its vectors.
 
+    Parameters with ``requires_grad=False`` are no part of theta: they stay what they are in a
+    module that is built once under a fixed seed, the same for every device, seed and process.
+
     Args:
-        build: Makes the module with freshly drawn weights. Its forward returns the logits, or the
-            pair (logits, features).
+        build: Makes the module with freshly drawn weights; a frozen part is loaded here. Its
+            forward returns the logits, or the pair (logits, features).
         name: What messages call it.
         vectorise: Whether to map it over devices. By default all but modules with convolutions,
             which a per-device loop trains faster on a CPU, and those with batch statistics,
             whose bits would depend on the block.
+        noise: The shape of the uniform draws that one sample needs in training. The module's
+            forward then takes them as its second argument (None outside training). A module whose
+            own layers draw, such as ``nn.Dropout``, runs on the sequential engine only.
 
     >>> model = from_module(lambda: nn.Linear(3, 2))
     >>> model.layout.total
     8
     """
-    with torch.random.fork_rng(devices=[]):  # the template's own draw must disturb nobody
-        template = build()
-    layout = vector.layout_of(template.named_parameters())
+    template = _built(build, _TEMPLATE_SEED)
+    layout = vector.layout_of(_trained(template))
+    if not layout.names:
+        raise EbbflowError(
+            f"the model {name} has nothing to train: it needs a parameter with requires_grad=True"
+        )
     buffer_layout = vector.layout_of(_float_buffers(template))
     parts = list(template.modules())
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
@@ -74,20 +102,22 @@ def from_module(
     own = _OwnCopy(template)
 
     def initial(draw: torch.Generator) -> ModelState:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=draw)))
-            fresh = build()
-        theta = vector.flatten({n: p.detach() for n, p in fresh.named_parameters()}, layout)
+        fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
+        theta = vector.flatten({n: p.detach() for n, p in _trained(fresh)}, layout)
         return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
 
-    def forward(theta: Theta, buffers: Buffers, x: Tensor, train: bool) -> tuple[Output, Buffers]:
+    def forward(
+        theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Buffers]:
         module = own.on(x.device).train(train)
         # Copies of every buffer, each of its own: BatchNorm updates them in place, its integer
         # counter included, and forward must change nothing that anybody else can see.
         running = {n: b.clone() for n, b in vector.unflatten(buffers, buffer_layout).items()}
         counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
         tensors = {**vector.unflatten(theta, layout), **running, **counters}
-        output = _as_output(functional_call(module, tensors, (x,)), name)
+        output = _as_output(
+            functional_call(module, tensors, (x,) if noise is None else (x, noise)), name
+        )
         return output, vector.flatten(running, buffer_layout) if running else buffers
 
     return Model(
@@ -98,4 +128,6 @@ def from_module(
         forward=forward,
         vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
         batch_statistics=batch_statistics,
+        noise=noise,
+        draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
     )

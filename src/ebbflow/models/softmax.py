@@ -27,7 +27,9 @@ def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
             torch.empty(layout.total).uniform_(-bound, bound, generator=draw), torch.zeros(0)
         )
 
-    def forward(theta: Theta, buffers: Buffers, x: Tensor, train: bool) -> tuple[Output, Buffers]:
+    def forward(
+        theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Buffers]:
         weight = theta[:split].view(classes, inputs)
         logits = x.flatten(1) @ weight.T + theta[split:]
         return Output(logits, logits), buffers

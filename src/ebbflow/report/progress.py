@@ -19,7 +19,8 @@ from ebbflow.records import Round
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
-    from ebbflow.simulate import Track, World
+    from ebbflow.simulate import Track
+    from ebbflow.world import World
 
 SECONDS_BETWEEN_LINES = 15.0
 

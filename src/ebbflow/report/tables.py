@@ -13,10 +13,13 @@ from ebbflow.metrics import mean_and_deviation
 Row = dict[str, Any]
 
 
-def comparison_tables(rows: Sequence[Row], methods: Sequence[str]) -> list[Table]:
+def comparison_tables(
+    rows: Sequence[Row], algorithms: Sequence[str], methods: Sequence[str]
+) -> list[Table]:
     """Return one table per algorithm and window: method x transition, best in bold."""
     chosen = [row for row in rows if row["transition"] is not None]
-    cells = sorted({(row["algorithm"], row["window"]) for row in chosen})
+    windows = sorted({row["window"] for row in chosen})
+    cells = [(algorithm, window) for algorithm in algorithms for window in windows]
     return [
         _table(
             [r for r in chosen if (r["algorithm"], r["window"]) == (algorithm, window)],

@@ -1,0 +1,60 @@
+"""MOON (Li et al., 2021): local representations drawn to the global model's, away from old ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, softplus
+
+from ebbflow.core.algorithm import (
+    Algorithm,
+    Broadcast,
+    LocalRun,
+    Upload,
+    cross_entropy,
+    weighted_upload,
+)
+from ebbflow.core.types import Labels, ModelState, Output, State
+
+
+def moon(mu: float = 1.0, tau: float = 1.0) -> Algorithm:
+    """Return FedAvg on cross-entropy + mu l_con, with the representation that the model names.
+
+    l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))). z_glob
+    comes from the model that was sent, z_prev from the device's own model after its last
+    participation; both are frozen and in evaluation mode. On a first participation there is no
+    contrast.
+    """
+    if mu == 0:
+        return Algorithm("moon")
+
+    def init_client(shared: Broadcast) -> State:
+        return {
+            "theta": shared.theta,
+            "buffers": shared.buffers,
+            "seen": shared.theta.new_zeros(()),
+        }
+
+    def anchors(shared: Broadcast, client: State) -> dict[str, ModelState]:
+        return {
+            "global": ModelState(shared.theta, shared.buffers),
+            "previous": ModelState(client["theta"], client["buffers"]),
+        }
+
+    def objective(
+        output: Output, labels: Labels, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        def alike(name: str) -> Tensor:
+            return cosine_similarity(output.features, anchors[name].features, dim=-1, eps=1e-8)
+
+        contrast = softplus((alike("previous") - alike("global")) / tau)
+        return cross_entropy(output, labels, anchors, client) + mu * client["seen"] * contrast
+
+    def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
+        sent, _ = weighted_upload(shared, client, run)
+        seen = torch.ones_like(client["seen"])
+        return sent, {"theta": run.theta, "buffers": run.buffers, "seen": seen}
+
+    return Algorithm(
+        "moon", init_client=init_client, anchors=anchors, objective=objective, upload=upload
+    )

@@ -1,0 +1,75 @@
+"""Mini-batches from row numbers, the same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ebbflow.core.inputs import augmented, draw_crops, prepared
+from ebbflow.core.local import Batch, Cohort
+from ebbflow.core.rng import generator
+from ebbflow.core.types import Examples, Model
+
+
+class Feed:
+    """Gathers samples, crops and mirrors them, and draws a model's noise, all by name."""
+
+    def __init__(self, examples: Examples, model: Model) -> None:
+        self.examples = examples
+        self.noise = model.noise
+        pixels = examples.pixels
+        self.crops = pixels if pixels is not None and (pixels.crop or pixels.flip) else None
+
+    @property
+    def sample_bytes(self) -> int:
+        """How much memory one sample takes as an input."""
+        return self.examples.x[0].numel() * max(4, self.examples.x.element_size())
+
+    def batch(
+        self, cohort: Cohort, places: Sequence[int], step: int, size: int, like: Tensor
+    ) -> Batch:
+        """Return one step of several devices, ``[devices, size, ...]``.
+
+        A device with fewer than ``size`` samples in the step is filled up with its first one, which
+        counts nothing. Weights and noise are of the type of ``like``.
+        """
+        rows = np.empty((len(places), size), dtype=np.int64)
+        weights = np.zeros(rows.shape)
+        noise = None if self.noise is None else np.zeros((*rows.shape, *self.noise))
+        crops = None if self.crops is None else np.zeros((*rows.shape, 3), dtype=np.int64)
+        for i, place in enumerate(places):
+            real = cohort.batches[place][step]
+            rows[i] = real[0]
+            rows[i, : len(real)] = real
+            weights[i, : len(real)] = 1 / len(real)
+            if noise is None and crops is None:
+                continue
+            where = (cohort.session, cohort.round, cohort.devices[place], step)
+            draw = generator(*cohort.names, "inputs", *where)
+            if crops is not None and self.crops is not None:
+                crops[i, : len(real)] = draw_crops(draw, len(real), self.crops)
+            if noise is not None:
+                noise[i, : len(real)] = draw.random((len(real), *noise.shape[2:]))
+        device = self.examples.y.device
+        at = torch.from_numpy(rows).to(device)
+        x = self.examples.x[at]
+        if crops is not None and self.crops is not None:
+            flat = augmented(
+                x.flatten(0, 1), torch.from_numpy(crops).flatten(0, 1).to(device), self.crops
+            )
+            x = flat.view(*rows.shape, *flat.shape[1:])
+        return Batch(
+            prepared(x, self.examples.pixels),
+            self.examples.y[at],
+            torch.from_numpy(weights).to(like),
+            None if noise is None else torch.from_numpy(noise).to(like),
+        )
+
+
+def first(batch: Batch) -> Batch:
+    """Return the first device's part of a batch of several devices."""
+    noise = None if batch.noise is None else batch.noise[0]
+    return Batch(batch.x[0], batch.y[0], batch.weights[0], noise)

@@ -1,0 +1,35 @@
+"""What a model can be built for: shapes and parameters that fit, in sentences where they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ebbflow.core.errors import EbbflowError
+
+
+def image_shape(kind: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return (channels, height, width), or say that the samples are no images.
+
+    >>> image_shape("cnn", (3, 32, 32))
+    (3, 32, 32)
+    """
+    if len(sample_shape) != 3:
+        raise EbbflowError(
+            f'model.kind = "{kind}" needs images [channels, height, width], but a sample of this '
+            f"data set has the shape {list(sample_shape)}: choose another model or data set"
+        )
+    channels, height, width = sample_shape
+    return channels, height, width
+
+
+def whole(kind: str, key: str, value: Any) -> int:
+    """Return a number of units if it is one.
+
+    >>> whole("mlp", "hidden", 200)
+    200
+    """
+    if type(value) is not int or value < 1:
+        raise EbbflowError(
+            f"parameters.{kind}.{key} = {value!r} is no size: give a whole number from 1 up"
+        )
+    return value

@@ -1,0 +1,100 @@
+"""Averaged word embeddings (9,157,804 parameters for four classes), gradient in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.types import Buffers, Layout, Model, ModelState, Output, Theta
+from ebbflow.models.checks import whole
+
+PADDING = 0
+_EPSILON = 1e-6  # keeps the mean of a text without tokens finite
+
+
+def embedding(
+    sample_shape: tuple[int, ...], classes: int, vocabulary: int = 30_522, width: int = 300
+) -> Model:
+    """Return logits = W z + b, with z the mean embedding of a text's tokens; z is MOON's feature.
+
+    z = sum of E[token] over the tokens that are not padding (number 0) / (their count + 1e-6). With
+    c the loss's derivative on z, the gradient of E is c/(count + 1e-6) on the row of each token: no
+    graph, and nothing of the table's size but the gradient itself.
+    """
+    if len(sample_shape) != 1:
+        raise EbbflowError(
+            'model.kind = "embedding" needs texts as token numbers [length], but a sample of this '
+            f"data set has the shape {list(sample_shape)}: choose another model or data set"
+        )
+    vocabulary = whole("embedding", "vocabulary", vocabulary)
+    width = whole("embedding", "width", width)
+    layout = Layout(
+        ("embedding.weight", "classifier.weight", "classifier.bias"),
+        ((vocabulary, width), (classes, width), (classes,)),
+    )
+    table, weight, bias = layout.slices().values()
+
+    def initial(draw: torch.Generator) -> ModelState:
+        # N(0, 1) for the words, nothing for the padding, the usual draw of a linear layer.
+        theta = torch.empty(layout.total)
+        theta[table].normal_(generator=draw)
+        theta[:width] = 0
+        bound = 1 / math.sqrt(width)
+        theta[table.stop :].uniform_(-bound, bound, generator=draw)
+        return ModelState(theta, torch.zeros(0))
+
+    def mean(theta: Theta, x: Tensor) -> Tensor:
+        rows = theta[table].view(vocabulary, width)
+        return embedding_bag(x, rows, mode="sum", padding_idx=PADDING) / _counts(x, theta)
+
+    def forward(
+        theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Buffers]:
+        _check_tokens(x, vocabulary)
+        features = mean(theta, x)
+        logits = features @ theta[weight].view(classes, width).T + theta[bias]
+        return Output(logits, features), buffers
+
+    def pullback(theta: Theta, x: Tensor, cotangent: Output) -> Tensor:
+        slope = cotangent.logits @ theta[weight].view(classes, width) + cotangent.features
+        share = slope / _counts(x, theta)
+        gradient = torch.zeros_like(theta)
+        text, place = (x != PADDING).nonzero(as_tuple=True)
+        gradient[table].view(vocabulary, width).index_add_(0, x[text, place], share[text])
+        gradient[weight] = (cotangent.logits.T @ mean(theta, x)).view(-1)
+        gradient[bias] = cotangent.logits.sum(0)
+        return gradient
+
+    return Model(
+        "embedding",
+        layout,
+        Layout((), ()),
+        initial,
+        forward,
+        pullback=pullback,
+        vectorise=False,  # a copy of the table for every device of a block would fill the memory
+    )
+
+
+def _counts(x: Tensor, theta: Theta) -> Tensor:
+    return (x != PADDING).sum(1, keepdim=True).to(theta.dtype) + _EPSILON
+
+
+def _check_tokens(x: Tensor, vocabulary: int) -> None:
+    if x.dtype != torch.int64:
+        raise EbbflowError(
+            f'model.kind = "embedding" needs token numbers (int64), but the data set holds '
+            f"{str(x.dtype).removeprefix('torch.')}: choose another model or data set"
+        )
+    if x.is_cuda or not x.numel():  # a look at the values would make a GPU wait
+        return
+    least, most = (int(value) for value in torch.aminmax(x))
+    if least < 0 or most >= vocabulary:
+        raise EbbflowError(
+            f"the texts hold token numbers from {least} to {most}, but the model's words are "
+            f"numbered 0 to {vocabulary - 1}: set parameters.embedding.vocabulary above the highest"
+        )

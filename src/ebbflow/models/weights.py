@@ -1,0 +1,131 @@
+"""Weights from a file: a past model of ours, or published ones of a ResNet.
+
+Only safetensors: reading a stranger's file runs none of their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ebbflow.core import vector
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.types import Model, ModelState
+
+_PREFIXES = ("theta/", "buffers/", "backbone.", "module.", "model.")
+_SHOWN = 3  # names in a message
+
+
+def load_weights(model: Model, initial: ModelState, path: Path) -> tuple[ModelState, list[str]]:
+    """Return ``initial`` with every tensor that the file holds, and the names of those it lacks.
+
+    Names may be plain (``conv1.weight``), those of a history file (``theta/conv1.weight``), or
+    carry one of the prefixes ``backbone.``, ``module.``, ``model.``. The last layer of ImageNet
+    (``fc.*``) and integer counters are passed over. A part of the model (all tensors that begin
+    with the same word, such as ``layer1.``) is in the file as a whole or not at all, and the file
+    holds nothing else: a ResNet-34 does not half fit a ResNet-18.
+
+    Args:
+        model: Whose weights they are.
+        initial: Where to take those that the file lacks.
+        path: A safetensors file, the configuration's ``model.weights``.
+    """
+    theta, buffers = initial.theta.clone(), initial.buffers.clone()
+    places = vector.unflatten(theta, model.layout) | vector.unflatten(buffers, model.buffer_layout)
+    found = _by_our_names(_read(path), places, model, path)
+    lacking = [name for name in places if name not in found]
+    _check_whole(found, lacking, model, path)
+    for name, tensor in found.items():
+        _check_values(name, tensor, places[name], path)
+        places[name].copy_(tensor)  # a view of theta or of the buffers
+    return ModelState(theta, buffers), lacking
+
+
+def _refused(path: Path, why: str) -> EbbflowError:
+    return EbbflowError(f'model.weights = "{path}" {why}')
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise _refused(path, "is no file: name a safetensors file")
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _refused(
+            path,
+            f"cannot be read as safetensors ({error}): save the weights with "
+            "safetensors.torch.save_file",
+        ) from None
+
+
+def _by_our_names(
+    tensors: Mapping[str, Tensor], places: Mapping[str, Tensor], model: Model, path: Path
+) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    strange = []
+    for full_name, tensor in tensors.items():
+        name = _plain(full_name, places)
+        if name in found:
+            raise _refused(path, f"holds {name} twice, once as {full_name}: keep one of the two")
+        if name in places:
+            found[name] = tensor
+        elif not _passed_over(name):
+            strange.append(full_name)
+    if not found:
+        raise _refused(
+            path,
+            f"holds no tensor of the model {model.name}, whose first is {next(iter(places))}, but "
+            f"{_some(list(tensors)) or 'nothing'}: it belongs to another model",
+        )
+    if strange:
+        raise _refused(
+            path,
+            f"holds {_some(strange)}, which the model {model.name} has no place for: choose the "
+            "model that the weights belong to",
+        )
+    return found
+
+
+def _plain(name: str, places: Mapping[str, Tensor]) -> str:
+    """Return the name without the prefixes that hide one of ours."""
+    while name not in places:
+        prefix = next((p for p in _PREFIXES if name.startswith(p)), None)
+        if prefix is None:
+            break
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _passed_over(name: str) -> bool:
+    return name.startswith(("fc.", "signature/")) or name.endswith("num_batches_tracked")
+
+
+def _check_whole(found: Mapping[str, Tensor], lacking: list[str], model: Model, path: Path) -> None:
+    begun = {name.split(".")[0] for name in found}
+    torn = [name for name in lacking if name.split(".")[0] in begun]
+    if torn:
+        raise _refused(
+            path,
+            f"holds only part of the model {model.name} and lacks {_some(torn)}: choose the model "
+            "that the weights belong to",
+        )
+
+
+def _check_values(name: str, tensor: Tensor, place: Tensor, path: Path) -> None:
+    if tensor.shape != place.shape:
+        raise _refused(
+            path,
+            f"holds {name} with the shape {list(tensor.shape)} where the model has "
+            f"{list(place.shape)}: choose the model and data set that the weights belong to",
+        )
+    if not tensor.is_floating_point() or not bool(tensor.float().isfinite().all()):
+        raise _refused(path, f"holds numbers in {name} that are not finite floats: it is damaged")
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

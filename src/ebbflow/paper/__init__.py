@@ -1,0 +1,1 @@
+"""What is the paper's own: the set-ups of its tables, and its command line."""
