@@ -130,7 +130,7 @@ def test_doctor_finds_nothing_wrong() -> None:
 
 
 def test_all_that_is_imported_is_declared() -> None:
-    root = Path(cli.__file__).parent
+    root = Path(cli.__file__).parent.parent
     project = tomllib.loads((root.parent.parent / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]
     modules = {"pillow": "PIL"}

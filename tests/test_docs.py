@@ -79,8 +79,8 @@ def test_what_a_reader_adds_by_the_page_on_extending_works(
     # The page registers things: the registries are put back afterwards.
     for registry in (ALGORITHMS, INITIALISERS, LOADERS, MODELS):
         for name in ("fednova", "every_other", "blobs", "narrow"):
-            monkeypatch.setitem(registry, name, None)  # type: ignore[arg-type]
-            monkeypatch.delitem(registry, name)  # type: ignore[arg-type]
+            monkeypatch.setitem(registry, name, None)
+            monkeypatch.delitem(registry, name)
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):

@@ -275,7 +275,7 @@ def resolve(config: Config) -> Config:
     overlap = config.partition.overlap
     partition = config.partition.model_copy(
         update={
-            "overlap": 0.0 if overlap is None and groups and dirichlet else overlap,
+            "overlap": (0.0 if overlap is None and groups else overlap) if dirichlet else None,
             "devices": None
             if config.schedule.kind == "trace"
             else config.partition.devices or usual.devices,
@@ -363,12 +363,7 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
 
 
 def _misplaced(config: Config) -> Iterator[str]:
-    """Yield what is said of a schedule or a partition that has no use for it."""
-    if config.partition.kind in LABEL_KINDS and config.partition.overlap is not None:
-        yield (
-            f"partition.overlap = {config.partition.overlap} has no use with partition.kind = "
-            f'"{config.partition.kind}", which says itself which labels overlap: leave it out'
-        )
+    """Yield what is said of a schedule that has no use for it."""
     if config.schedule.kind == "trace":
         if config.schedule.file is None:
             yield 'schedule.kind = "trace" needs schedule.file: name a CSV or JSON Lines file'

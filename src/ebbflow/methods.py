@@ -54,7 +54,7 @@ def parametrised(
 
 
 def _checked(factory: Callable[..., Any], name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(factory)
+    hints = get_type_hints(factory, include_extras=True)
     known = [
         parameter.name
         for parameter in inspect.signature(factory).parameters.values()
@@ -78,11 +78,12 @@ def _checked(factory: Callable[..., Any], name: str, given: Mapping[str, Any]) -
 
 
 def check_parameters(config: Config) -> None:
-    """Refuse parameters of something that does not exist."""
-    known = [*ALGORITHMS, *MODELS]
-    for name in config.parameters:
+    """Refuse unknown or impossible parameters, also of what is not run this time."""
+    known: dict[str, Callable[..., Any]] = {**ALGORITHMS, **MODELS}
+    for name, given in config.parameters.items():
         if name not in known:
             raise nearest(name, known, "algorithm or model", "parameters")
+        _checked(known[name], name, given)
 
 
 def _distil(config: Config, base: Algorithm) -> Callable[[ModelState, tuple[int, ...]], Algorithm]:

@@ -359,9 +359,12 @@ def _train_round(
         lanes.append(Lane(track.algorithm, shared, lr, track.clients))
     try:
         trained = engine(lanes, cohort)
-    except RuntimeError:
+    except RuntimeError as error:
         _explain_divergence(world, lanes, cohort)
-        raise
+        raise TrainingError(
+            f"session {cohort.session}, round {cohort.round}: {str(error).splitlines()[0]} (with "
+            'engine.kind = "sequential" the same round goes through: use that)'
+        ) from error
     for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
         theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
         if world.config.local.radius is not None:

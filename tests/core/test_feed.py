@@ -68,7 +68,8 @@ def test_a_batch_is_gathered_cropped_and_normalised() -> None:
     assert torch.equal(found.x, prepared(augmented(data.x[rows], crops, PIXELS), PIXELS))
     assert torch.equal(found.y, data.y[rows])
     assert found.noise is not None
-    assert torch.equal(found.noise, torch.from_numpy(draw.random((20, UNITS))).float())
+    noise = draw.random((20, UNITS), dtype=np.float32)
+    assert torch.equal(found.noise, torch.from_numpy(noise))
 
 
 def test_noise_has_a_row_for_every_sample_and_lies_between_zero_and_one() -> None:

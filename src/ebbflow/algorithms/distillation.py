@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax, one_hot, softmax
+from torch.nn.functional import log_softmax, softmax
 
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.types import Labels, ModelState, Output, State
@@ -50,7 +50,8 @@ def distilled(
             torch.arange(classes, device=logits.device),
             torch.tensor(list(known), device=logits.device),
         )
-        mixed = torch.where(old, probabilities, one_hot(labels, classes).to(logits.dtype))
+        hit = labels.unsqueeze(-1) == torch.arange(classes, device=logits.device)
+        mixed = torch.where(old, probabilities, hit.to(logits.dtype))
         return mixed / mixed.sum(-1, keepdim=True)
 
     def objective(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ebbflow.algorithms.ranges import Decay, NotNegative
 from ebbflow.core.algorithm import Algorithm, Broadcast, Population, Upload
 from ebbflow.core.types import Gradient, State, Theta
 
 
-def fedacg(momentum: float = 0.5, beta: float = 0.1) -> Algorithm:
+def fedacg(momentum: Decay = 0.5, beta: NotNegative = 0.1) -> Algorithm:
     """Return FedACG with lambda = ``momentum``, on parameters only.
 
     Devices start at theta_0 = w + lambda m and train on their loss plus (beta/2) ||theta -

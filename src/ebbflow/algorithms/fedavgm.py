@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ebbflow.algorithms.ranges import Decay, Positive
 from ebbflow.core.algorithm import Algorithm, Population, Upload
 from ebbflow.core.types import State, Theta
 
 
-def fedavgm(momentum: float = 0.9, rate: float = 1.0) -> Algorithm:
+def fedavgm(momentum: Decay = 0.9, rate: Positive = 1.0) -> Algorithm:
     """Return m <- momentum m + d, w <- w + rate m, with d the averaged displacement."""
 
     def init_server(theta: Theta, population: Population) -> State:

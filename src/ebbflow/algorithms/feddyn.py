@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ebbflow.algorithms.ranges import Positive
 from ebbflow.core.algorithm import (
     Algorithm,
     Broadcast,
@@ -21,7 +22,7 @@ from ebbflow.core.algorithm import (
 from ebbflow.core.types import Gradient, State, Theta
 
 
-def feddyn(alpha: float = 0.01) -> Algorithm:
+def feddyn(alpha: Positive = 0.01) -> Algorithm:
     """Return FedDyn.
 
     A device trains on its loss - <h_k, theta> + (alpha/2) ||theta - w||^2 and then remembers

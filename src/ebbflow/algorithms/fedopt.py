@@ -11,12 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ebbflow.algorithms.ranges import Decay, Positive
 from ebbflow.core.algorithm import Algorithm, Population, Upload
 from ebbflow.core.types import State, Theta
 
 
 def fedadam(
-    rate: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+    rate: Positive = 0.01, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Positive = 1e-3
 ) -> Algorithm:
     """Return m <- b1 m + (1-b1) d, v <- b2 v + (1-b2) d^2, w <- w + rate m / (sqrt(v) + tau).
 
@@ -30,7 +31,7 @@ def fedadam(
 
 
 def fedyogi(
-    rate: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3
+    rate: Positive = 0.01, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Positive = 1e-3
 ) -> Algorithm:
     """Return FedAdam with v <- v - (1-b2) d^2 sign(v - d^2), which forgets large steps slowly."""
 

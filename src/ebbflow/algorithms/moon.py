@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
+from ebbflow.algorithms.ranges import NotNegative, Positive
 from ebbflow.core.algorithm import (
     Algorithm,
     Broadcast,
@@ -17,7 +18,7 @@ from ebbflow.core.algorithm import (
 from ebbflow.core.types import Labels, ModelState, Output, State
 
 
-def moon(mu: float = 1.0, tau: float = 1.0) -> Algorithm:
+def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
     """Return FedAvg on cross-entropy + mu l_con, with the representation that the model names.
 
     l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))). z_glob

@@ -38,7 +38,9 @@ class Feed:
         """
         rows = np.empty((len(places), size), dtype=np.int64)
         weights = np.zeros(rows.shape)
-        noise = None if self.noise is None else np.zeros((*rows.shape, *self.noise))
+        noise = None
+        if self.noise is not None:  # in single precision, or a draw could be rounded up to one
+            noise = np.zeros((*rows.shape, *self.noise), dtype=np.float32)
         crops = None if self.crops is None else np.zeros((*rows.shape, 3), dtype=np.int64)
         for i, place in enumerate(places):
             real = cohort.batches[place][step]
@@ -52,7 +54,7 @@ class Feed:
             if crops is not None and self.crops is not None:
                 crops[i, : len(real)] = draw_crops(draw, len(real), self.crops)
             if noise is not None:
-                noise[i, : len(real)] = draw.random((len(real), *noise.shape[2:]))
+                noise[i, : len(real)] = draw.random((len(real), *noise.shape[2:]), dtype=np.float32)
         device = self.examples.y.device
         at = torch.from_numpy(rows).to(device)
         x = self.examples.x[at]

@@ -92,10 +92,8 @@ class Sequential:
     @contextmanager
     def _own_draws(self, cohort: Cohort, place: int) -> Iterator[None]:
         """Let random layers of the user's own draw by name, too, and disturb nobody."""
-        if not self.model.draws:
-            yield
-            return
         names = (*cohort.names, "layers", cohort.session, cohort.round, cohort.devices[place])
-        with torch.random.fork_rng():
+        device = self.feed.examples.x.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(torch_generator(*names).initial_seed())
             yield

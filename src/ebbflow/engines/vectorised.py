@@ -61,10 +61,8 @@ class Vectorised:
         workers: int | None = None,
     ) -> None:
         if model.draws:
-            raise EbbflowError(
-                f"the model {model.name} has random layers of its own, whose draws would depend on "
-                'how the work is cut: use engine.kind = "sequential", or take draws as `noise`'
-            )
+            self._refuse_draws(model)
+        self._undisturbed = False
         self.model = model
         self.feed = Feed(examples, model)
         self.recipe = recipe
@@ -81,6 +79,7 @@ class Vectorised:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         if not cohort.devices:
             raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+        untouched = None if self._undisturbed else torch.get_rng_state()
         totals: list[Upload | None] = [None] * len(lanes)
         clients: list[dict[int, State]] = [{} for _ in lanes]
         for window in self._windows(len(cohort.devices), len(lanes)):
@@ -90,10 +89,21 @@ class Vectorised:
                 for i, upload in enumerate(uploads):
                     before = totals[i]
                     totals[i] = upload if before is None else combine(torch.add, before, upload)
+        if untouched is not None and not torch.equal(untouched, torch.get_rng_state()):
+            self._refuse_draws(self.model)
+        self._undisturbed = True
         return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
 
+    @staticmethod
+    def _refuse_draws(model: Model) -> None:
+        raise EbbflowError(
+            f"the model {model.name} has random layers of its own, whose draws would depend on "
+            'how the work is cut: use engine.kind = "sequential", or take draws as `noise`'
+        )
+
     def _windows(self, devices: int, lanes: int) -> Iterator[range]:
-        held = max(1, WINDOW_BYTES // (4 * self.model.layout.total * lanes))
+        # Enough devices to keep the workers busy, whatever their size: uploads are let go at once.
+        held = max(16, WINDOW_BYTES // (4 * self.model.layout.total * lanes))
         for start in range(0, devices, held):
             yield range(start, min(start + held, devices))
 

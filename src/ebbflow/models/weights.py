@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise _refused(
             path,
             f"cannot be read as safetensors ({error}): save the weights with "
-            "safetensors.torch.save_file",
+            "`save_file` of safetensors",
         ) from None
 
 

@@ -19,7 +19,8 @@ def comparison_tables(
     """Return one table per algorithm and window: method x transition, best in bold."""
     chosen = [row for row in rows if row["transition"] is not None]
     windows = sorted({row["window"] for row in chosen})
-    cells = [(algorithm, window) for algorithm in algorithms for window in windows]
+    found = {(row["algorithm"], row["window"]) for row in chosen}
+    cells = [(a, window) for a in algorithms for window in windows if (a, window) in found]
     return [
         _table(
             [r for r in chosen if (r["algorithm"], r["window"]) == (algorithm, window)],

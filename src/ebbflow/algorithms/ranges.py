@@ -1,0 +1,14 @@
+"""What values an algorithm's parameters may have; checked where they are set."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A number above zero."""
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Zero or more."""
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""From zero to just below one."""

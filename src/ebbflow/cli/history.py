@@ -1,0 +1,48 @@
+"""history: what a run remembers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ebbflow.cli.options import (
+    RunPath,
+    help_if_alone,
+)
+from ebbflow.core.errors import EbbflowError
+
+app = typer.Typer(help="Look into a run's history.", invoke_without_command=True)
+app.callback()(help_if_alone)
+
+
+@app.command("ls")
+def history_ls(folder: RunPath) -> None:
+    """List the past sessions that a run keeps, and check their files."""
+    from rich.console import Console
+
+    from ebbflow.report.histories import history_table
+
+    Console().print(history_table(folder))
+
+
+@app.command("show")
+def history_show(
+    folder: RunPath,
+    session: Annotated[str, typer.Argument(help="A session's number.")],
+    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
+    seed: Annotated[str | None, typer.Option(help="Only this seed.")] = None,
+) -> None:
+    """Show one past session: what it drew on, how far away each was, and what is stored."""
+    from ebbflow.report.histories import session_report
+
+    only = None if seed is None else _whole(seed, "--seed")
+    for line in session_report(folder, _whole(session, "SESSION"), method, only):
+        typer.echo(line)
+
+
+def _whole(text: str, place: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise EbbflowError(f"{place} {text!r} is no whole number: write one, as in 5") from None

@@ -1,0 +1,85 @@
+"""Options that several commands share, and the configuration that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ebbflow.config import Config
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
+Presets = Annotated[
+    list[str] | None, typer.Option("--preset", help="A preset's name; may be repeated, later wins.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key; may be repeated.")
+]
+DatasetName = Annotated[
+    str | None,
+    typer.Option("--dataset", help="A name of `ebbflow data ls`, or the path of an .npz file."),
+]
+AlgorithmNames = Annotated[
+    str | None, typer.Option("--algorithm", help="FL algorithms, by commas.")
+]
+PartitionName = Annotated[str | None, typer.Option("--partition", help="Who holds which samples.")]
+Overlap = Annotated[
+    str | None, typer.Option("--overlap", help="Share of labels in common, 0 to 1.")
+]
+Alpha = Annotated[str | None, typer.Option("--alpha", help="Concentration of the Dirichlet draws.")]
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", help="Devices per session; in all, without Dirichlet."),
+]
+Sessions = Annotated[str | None, typer.Option("--sessions", help="Number of sessions S.")]
+PilotSessions = Annotated[str | None, typer.Option("--pilot", help="Number of pilot sessions P.")]
+Rounds = Annotated[str | None, typer.Option("--rounds", help="Rounds per session T.")]
+SeedList = Annotated[str | None, typer.Option("--seeds", help="Seeds, by commas.")]
+MethodNames = Annotated[
+    str | None, typer.Option("--methods", help="Ways to start a session, by commas.")
+]
+Windows = Annotated[
+    str | None, typer.Option("--window", help="First rounds to average over, by commas.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by default under runs/.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+RunPath = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
+
+LISTS = ("algorithm", "seeds", "methods", "window")
+
+
+def configure(
+    base: dict[str, Any],
+    file: Path | None,
+    presets: list[str],
+    shortcuts: dict[str, str | None],
+    settings: list[str],
+) -> Config:
+    """Return the configuration of a file, presets, shortcuts and settings, the later winning."""
+    from ebbflow.config import SHORTCUTS
+    from ebbflow.layers import Layers, literal
+
+    layers = Layers()
+    layers.add(base, "default")
+    if file is not None:
+        layers.add_file(file)
+    for name in presets:
+        layers.add_preset(name)
+    for name, text in shortcuts.items():
+        if text is not None:
+            parts = [part.strip() for part in text.split(",")]
+            # A path or a name stays as it is, though it may look like a number.
+            read = str if name in ("dataset", "algorithm", "partition", "methods") else literal
+            value = [read(part) for part in parts] if name in LISTS else read(text)
+            layers.add_key(SHORTCUTS[name], value, f"--{name}")
+    for setting in settings:
+        layers.add_setting(setting)
+    return layers.config()
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """Print a group's help where no command of it was named."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
