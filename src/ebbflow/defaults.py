@@ -47,3 +47,4 @@ RATES: dict[str, dict[str, tuple[float, float]]] = {
 }
 OWN_RATES = {"": (0.01, 0.5)}
 ALIASES = {"fashion-mnist": "fmnist", "ag_news": "agnews"}
+"""Other names of data sets that are understood."""

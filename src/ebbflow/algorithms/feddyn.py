@@ -17,6 +17,7 @@ from ebbflow.core.algorithm import (
     Population,
     Upload,
     average,
+    mean_state,
     weighted_upload,
 )
 from ebbflow.core.types import Gradient, State, Theta
@@ -37,10 +38,7 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
     def rejoin(
         theta: Theta, population: Population, states: Sequence[State], samples: Sequence[int]
     ) -> State:
-        server = init_server(theta, population)
-        for state, count in zip(states, samples, strict=True):
-            server["h"] = server["h"] + state["h"] * (count / population.samples)
-        return server
+        return {**init_server(theta, population), "h": mean_state(states, samples, "h")}
 
     def direction(gradient: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
         return gradient - client["h"] + alpha * (theta - shared.theta)

@@ -19,6 +19,7 @@ from ebbflow.core.algorithm import (
     Population,
     Upload,
     average,
+    mean_state,
     weighted_upload,
 )
 from ebbflow.core.types import Gradient, State, Theta
@@ -41,10 +42,7 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
         theta: Theta, population: Population, states: Sequence[State], samples: Sequence[int]
     ) -> State:
         # A kept c would push newcomers along the old session's gradient: c is the mean again.
-        server = init_server(theta, population)
-        for state, count in zip(states, samples, strict=True):
-            server["c"] = server["c"] + state["c"] * (count / population.samples)
-        return server
+        return {**init_server(theta, population), "c": mean_state(states, samples, "c")}
 
     def direction(gradient: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
         return gradient - client["c"] + shared.extras["c"]

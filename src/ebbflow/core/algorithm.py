@@ -106,6 +106,18 @@ Rejoin = Callable[[Theta, Population, Sequence[State], Sequence[int]], State]
 """A server's state from those of the devices that are here, newcomers' fresh ones included."""
 
 
+def mean_state(states: Sequence[State], samples: Sequence[int], name: str) -> Tensor:
+    """Return the mean of one vector of the devices' states, weighted by D_k.
+
+    >>> mean_state([{"c": torch.ones(1)}, {"c": torch.zeros(1)}], [3, 1], "c")
+    tensor([0.7500])
+    """
+    total = torch.zeros_like(states[0][name])
+    for state, count in zip(states, samples, strict=True):
+        total = total + state[name] * (count / sum(samples))
+    return total
+
+
 class Algorithm(NamedTuple):
     """An FL algorithm. Every default is FedAvg's; an algorithm names only what it changes.
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data import places
 from ebbflow.data.places import ENVIRONMENT, FileCheck, check, data_folders, find, sha256_of, verify
-from ebbflow.data.sources import ALIASES, SOURCES, RemoteFile, Source, source
+from ebbflow.data.sources import SOURCES, RemoteFile, Source, source
+from ebbflow.defaults import ALIASES
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.defaults import ALIASES
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,6 @@ _KNOWN = (
 SOURCES: dict[str, Source] = {known.name: known for known in _KNOWN}
 """Every data set known by name. The order of a source's files is the one its reader expects:
 training before testing, images before labels, the vocabulary last."""
-
-ALIASES = {"fashion-mnist": "fmnist", "ag_news": "agnews"}
-"""Other names that are understood; the settings know the same."""
 
 
 def source(name: str) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.records import Round
@@ -17,20 +18,26 @@ COLOURS = {
 }
 
 
-def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
-    """Draw accuracy over all rounds, one panel per algorithm, with the session boundaries.
-
-    Lines are means over seeds; the band spans the smallest and the largest seed.
-    """
+def drawing() -> ModuleType:
+    """Return pyplot, set to draw into files, or say how to get it."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415
+        import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
     except ImportError:
         raise EbbflowError(
             "pictures need matplotlib: install it with `pip install 'ebbflow[plot]'`"
         ) from None
     mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
+    from matplotlib import pyplot  # noqa: PLC0415 - only after the choice of where to draw
 
+    return pyplot
+
+
+def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
+    """Draw accuracy over all rounds, one panel per algorithm, with the session boundaries.
+
+    Lines are means over seeds; the band spans the smallest and the largest seed.
+    """
+    pyplot = drawing()
     algorithms = list(dict.fromkeys(r.algorithm for r in rounds))
     figure, axes = pyplot.subplots(
         len(algorithms), 1, figsize=(10, 4 * len(algorithms)), squeeze=False, layout="constrained"

@@ -18,6 +18,7 @@ from ebbflow.data import datasets
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.experiment import build_sessions
+from ebbflow.report.plots import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,15 +206,7 @@ def shares_picture(found: Shares, path: Path) -> None:
     Beside the labels are the sessions in which a device is here, and its number of samples.
     """
     check_picture(path)
-    try:
-        import matplotlib as mpl  # noqa: PLC0415
-    except ImportError:
-        raise EbbflowError(
-            "pictures need matplotlib: install it with `pip install 'ebbflow[plot]'`"
-        ) from None
-    mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
-
+    pyplot = drawing()
     devices, labels = found.counts.shape
     sessions = found.present.shape[1]
     wide = min(max(0.42 * labels, 4.5), 11.0)
