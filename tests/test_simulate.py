@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,10 +25,11 @@ from ebbflow.core.algorithm import (
     weighted_upload,
 )
 from ebbflow.core.errors import TrainingError
+from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Dataset, ModelState, Session, Start, State
+from ebbflow.core.types import Dataset, Examples, ModelState, Session, Start, State
 from ebbflow.core.vector import mix
 from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
@@ -82,9 +83,15 @@ class Play:
         self.starts: dict[tuple[str, int], Start] = {}
         self.finals: dict[tuple[str, int], Tensor] = {}
         self.copies: dict[tuple[str, int], Tensor] = {}
-        simulate(self.world, self.tracks, self.train, [self])
+        simulate(self.world, self.tracks, self, [self])
 
-    def train(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
+        return self.engine.evaluate(models, test)
+
+    def close(self) -> None:
+        pass
+
+    def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         (self.probed if self.probing else self.trained).append((cohort, lanes))
         return self.engine(lanes, cohort)
 

@@ -18,6 +18,7 @@ from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.memory import kept_memory
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.signature import DISTANCES
 from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, ModelState, Session
@@ -109,7 +110,7 @@ class _Memory:
 
 def _run_in_memory(config: Config, data: Dataset, watchers: Sequence[Watcher]) -> Records:
     memory = _Memory()
-    with _one_thread():
+    with _undisturbed():
         for seed in config.seeds:
             world = build_world(config, data, seed)
             _simulate(world, new_tracks(world, methods_of(world)), [memory, *watchers])
@@ -121,7 +122,7 @@ def _run_in_folder(
     config: Config, folder: RunFolder, data: Dataset, watchers: Sequence[Watcher]
 ) -> Records:
     try:
-        with _one_thread():
+        with _undisturbed():
             _note_environment(folder, data)
             checkpoint = folder.rewind(config)
             done = config.seeds.index(checkpoint["seed"]) if checkpoint else 0
@@ -198,8 +199,9 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
         for split in (dataset.train, dataset.test)
     )
     dataset = Dataset(dataset.name, train, test, dataset.classes)
-    for seed in config.seeds:
-        methods_of(build_world(config, dataset, seed))
+    methods_of(build_world(config, dataset, config.seeds[0]))
+    for seed in config.seeds[1:]:  # the model and the methods are the same under every seed
+        build_sessions(config, dataset, seed)
     return dataset
 
 
@@ -342,12 +344,13 @@ def _retention(config: Config, model: Model) -> retention.Retention:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread in this one, too: the engine's workers are the parallelism."""
+def _undisturbed() -> Iterator[None]:
+    """Compute on one thread in this one, too (the engine's workers are the parallelism)."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with kept_memory():
+            yield
     finally:
         torch.set_num_threads(before)
 

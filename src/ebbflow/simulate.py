@@ -13,7 +13,8 @@ is computed once for both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +22,7 @@ import torch
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import TrainingError
-from ebbflow.core.evaluate import evaluate, labelled
+from ebbflow.core.evaluate import Score, labelled
 from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.rates import Rates
 from ebbflow.core.signature import nearly_uniform
@@ -124,22 +125,38 @@ def simulate(
         if first == 1:
             for track in tracks:
                 _begin(world, track, session, engine)
+        leaders = _leaders(tracks)
+        if first == 1:
+            scores = _evaluate(tracks, leaders, engine, test)()
             events = [
-                event for track in tracks for event in _start_events(world, track, session, test)
+                event
+                for track, score in zip(tracks, scores, strict=True)
+                for event in _start_events(world, track, session, score)
             ]
             for watcher in watchers:
                 watcher.started(world, session, events)
         for track in tracks:
             track.algorithm = _algorithm(world, track, session)
-        leaders = _leaders(tracks)
-        for t in range(first, session.rounds + 1):
-            rounds = _advance(world, tracks, leaders, session, t, engine, test)
-            for watcher in watchers:
-                watcher.advanced(world, session, tracks, rounds)
+        # A round's models are evaluated while the next one trains; then the watchers hear of it.
+        report: Callable[[], None] = _nothing
+        try:
+            for t in range(first, session.rounds + 1):
+                present = _advance(world, tracks, leaders, session, t, engine)
+                scores_of = _evaluate(tracks, leaders, engine, test)
+                here = [replace(track) for track in tracks]
+                before, report = report, _nothing
+                before()
+                report = partial(_report, world, session, t, present, here, scores_of, watchers)
+        finally:  # whatever has happened since, a round that is over is not lost
+            report()
         for track in tracks:
             _finish(world, track, session)
         for watcher in watchers:
             watcher.finished(world, session, tracks)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _begin(world: World, track: Track, session: Session, engine: Engine) -> None:
@@ -190,11 +207,11 @@ def _algorithm(world: World, track: Track, session: Session) -> Algorithm:
 
 
 def _start_events(
-    world: World, track: Track, session: Session, test: Examples
+    world: World, track: Track, session: Session, score: Score
 ) -> Iterator[dict[str, Any]]:
     """Yield a record of where a method starts and what it drew on, and a warning if need be."""
     start = track.start or Start(track.model)
-    accuracy, loss = evaluate(world.model, track.model, test)
+    accuracy, loss = score
     probed = start.signature is not None
     about = {
         "algorithm": track.method.group,
@@ -253,9 +270,8 @@ def _advance(
     session: Session,
     t: int,
     engine: Engine,
-    test: Examples,
-) -> list[Round]:
-    """Train round t in every track and evaluate w^(s,t+1)."""
+) -> int:
+    """Train round t in every track; return how many devices took part."""
     config = world.config
     present = draw_participants(world, session, t, "participants", config.participation.share)
     batch = config.local.batch or 1
@@ -263,27 +279,53 @@ def _advance(
     ahead = [tracks[i] for i in sorted(set(leaders))]
     rates = [track.method.rates(session.rounds)[t - 1] for track in ahead]
     _train_round(world, ahead, rates, cohort, engine)
-    scores = {id(track): evaluate(world.model, track.model, test) for track in ahead}
-    rounds = []
     for track, leader in zip(tracks, leaders, strict=True):
         led = tracks[leader]
         track.model, track.server, track.clients = led.model, led.server, led.clients
-        accuracy, loss = scores[id(led)]
-        rounds.append(
-            Round(
-                algorithm=track.method.group,
-                method=track.method.name,
-                seed=world.seed,
-                session=session.index,
-                round=t,
-                accuracy=accuracy,
-                loss=loss,
-                lr=track.method.rates(session.rounds)[t - 1],
-                devices=len(session.devices),
-                participants=len(present),
-            )
+    return len(present)
+
+
+def _evaluate(
+    tracks: Sequence[Track], leaders: Sequence[int], engine: Engine, test: Examples
+) -> Callable[[], list[Score]]:
+    """Begin to evaluate w^(s,t+1), once for all tracks that are in the same place."""
+    ahead = sorted(set(leaders))
+    scores = engine.evaluate([tracks[i].model for i in ahead], test)
+
+    def wait() -> list[Score]:
+        found = dict(zip(ahead, scores(), strict=True))
+        return [found[leader] for leader in leaders]
+
+    return wait
+
+
+def _report(
+    world: World,
+    session: Session,
+    t: int,
+    participants: int,
+    tracks: Sequence[Track],
+    scores: Callable[[], list[Score]],
+    watchers: Sequence[Watcher],
+) -> None:
+    """Tell the watchers of round t, with the tracks as they were when it was over."""
+    rounds = [
+        Round(
+            algorithm=track.method.group,
+            method=track.method.name,
+            seed=world.seed,
+            session=session.index,
+            round=t,
+            accuracy=accuracy,
+            loss=loss,
+            lr=track.method.rates(session.rounds)[t - 1],
+            devices=len(session.devices),
+            participants=participants,
         )
-    return rounds
+        for track, (accuracy, loss) in zip(tracks, scores(), strict=True)
+    ]
+    for watcher in watchers:
+        watcher.advanced(world, session, tracks, rounds)
 
 
 def _finish(world: World, track: Track, session: Session) -> None:

@@ -78,6 +78,13 @@ def combine(function: Callable[..., Tensor], *uploads: Upload) -> Upload:
     )
 
 
+def add_up(total: Upload | None, upload: Upload) -> Upload:
+    """Return the sum so far with one more upload; a total is nobody else's and grows in place."""
+    if total is None:
+        return combine(torch.clone, upload)
+    return combine(Tensor.add_, total, upload)
+
+
 def cross_entropy(
     output: Output, labels: Labels, anchors: dict[str, Output], client: State
 ) -> Tensor:

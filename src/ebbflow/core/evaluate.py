@@ -12,6 +12,9 @@ from ebbflow.core.types import Examples, Model, ModelState
 
 NUMBERS = 2**22  # input numbers per forward pass: what a convolution makes of them must fit, too
 
+Score = tuple[float, float]
+"""Accuracy in percent and mean cross-entropy."""
+
 
 def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
     """Return the samples that have one of the labels.
@@ -24,14 +27,27 @@ def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
     return Examples(examples.x[wanted], examples.y[wanted], examples.pixels)
 
 
-def evaluate(model: Model, state: ModelState, test: Examples) -> tuple[float, float]:
-    """Return accuracy in percent (argmax over all classes) and mean cross-entropy."""
-    correct, loss = 0, 0.0
+def parts(test: Examples) -> list[range]:
+    """Return the rows of each forward pass: a cut that depends on nothing but the samples' size."""
     rows = min(4096, max(64, NUMBERS // test.x[0].numel()))
-    for at in range(0, len(test), rows):
-        x, y = prepared(test.x[at : at + rows], test.pixels), test.y[at : at + rows]
-        with torch.no_grad():
-            output, _ = model.forward(state.theta, state.buffers, x, None, False)
-        correct += int((output.logits.argmax(-1) == y).sum())
-        loss += float(functional.cross_entropy(output.logits, y, reduction="sum"))
-    return 100 * correct / len(test), loss / len(test)
+    return [range(at, min(at + rows, len(test))) for at in range(0, len(test), rows)]
+
+
+def count(model: Model, state: ModelState, test: Examples, rows: range) -> tuple[int, float]:
+    """Return how many of these rows are right (argmax over all classes), and their summed loss."""
+    x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
+    with torch.no_grad():
+        output, _ = model.forward(state.theta, state.buffers, x, None, False)
+    correct = int((output.logits.argmax(-1) == y).sum())
+    return correct, float(functional.cross_entropy(output.logits, y, reduction="sum"))
+
+
+def score(counts: Sequence[tuple[int, float]], samples: int) -> Score:
+    """Return accuracy in percent and mean cross-entropy from the counts of all parts, in order."""
+    correct, loss = (sum(values) for values in zip(*counts, strict=True))
+    return 100 * correct / samples, loss / samples
+
+
+def evaluate(model: Model, state: ModelState, test: Examples) -> Score:
+    """Return accuracy in percent and mean cross-entropy."""
+    return score([count(model, state, test, rows) for rows in parts(test)], len(test))

@@ -8,7 +8,7 @@ the *outputs*, a closed-form gradient and autograd share one definition of every
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,8 +16,19 @@ from torch.func import grad, vjp
 
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
+from ebbflow.core.evaluate import Score
 from ebbflow.core.rng import Name
-from ebbflow.core.types import Buffers, Gradient, Indices, Model, Output, State, Theta
+from ebbflow.core.types import (
+    Buffers,
+    Examples,
+    Gradient,
+    Indices,
+    Model,
+    ModelState,
+    Output,
+    State,
+    Theta,
+)
 
 
 class Batch(NamedTuple):
@@ -62,8 +73,24 @@ class Lane(NamedTuple):
 
 Trained = tuple[Upload, dict[int, State]]
 """What a round gives a lane: the sum of the uploads, and the participants' new states."""
-Engine = Callable[[Sequence[Lane], Cohort], list[Trained]]
-"""Trains a cohort in every lane and returns the sums."""
+
+
+class Engine(Protocol):
+    """Computes: the training of a cohort, and how good models are."""
+
+    def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        """Train a cohort in every lane and return the sums."""
+        ...
+
+    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
+        """Begin to evaluate the models; the function that comes back waits for the scores."""
+        ...
+
+    def close(self) -> None:
+        """Release what the engine holds."""
+        ...
+
+
 Watch = Callable[[Theta], None]
 """Called with theta after every step; the reference engine checks it."""
 

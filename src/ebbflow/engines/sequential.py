@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from ebbflow.core.algorithm import Upload, combine
+from ebbflow.core.algorithm import Upload, add_up
 from ebbflow.core.errors import EbbflowError, TrainingError
+from ebbflow.core.evaluate import Score, evaluate
 from ebbflow.core.feed import Feed, first
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
 from ebbflow.core.rng import torch_generator
-from ebbflow.core.types import Examples, Model, State
+from ebbflow.core.types import Examples, Model, ModelState, State
 
 
 class Sequential:
@@ -28,6 +29,11 @@ class Sequential:
         """Return, for every lane, the sum of the uploads and the devices' new states."""
         return [self._lane(lane, cohort) for lane in lanes]
 
+    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
+        """Evaluate the models, at once."""
+        scores = [evaluate(self.model, model, test) for model in models]
+        return lambda: scores
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -39,7 +45,7 @@ class Sequential:
             if client is None:
                 client = lane.algorithm.init_client(lane.shared)
             upload, clients[device] = self._device(lane, client, cohort, place)
-            total = upload if total is None else combine(torch.add, total, upload)
+            total = add_up(total, upload)
         if total is None:
             raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
         return total, clients

@@ -9,7 +9,7 @@ block size and the number of workers are therefore free to follow the machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ebbflow.core.algorithm import Broadcast, Upload, combine
+from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.evaluate import Score, count, parts, score
 from ebbflow.core.feed import Feed, first
 from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, train
-from ebbflow.core.types import Examples, Model, State
+from ebbflow.core.types import Examples, Model, ModelState, State
 
 PAD = 16  # mini-batches are filled up to a multiple of so many rows
 BLOCK_BYTES = 4 * 2**20  # what a block's mini-batch and vectors may take: about a core's cache
@@ -87,12 +88,29 @@ class Vectorised:
             results = self._pool.map(lambda block: self._train(lanes, cohort, block), blocks)
             for uploads in _in_order(window, blocks, results, clients):
                 for i, upload in enumerate(uploads):
-                    before = totals[i]
-                    totals[i] = upload if before is None else combine(torch.add, before, upload)
+                    totals[i] = add_up(totals[i], upload)
         if untouched is not None and not torch.equal(untouched, torch.get_rng_state()):
             self._refuse_draws(self.model)
         self._undisturbed = True
         return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
+
+    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
+        """Evaluate the models on the workers, while the caller goes on with the next round.
+
+        The parts go in order, each through every model: they are in the cache then.
+        """
+        counts = [
+            [self._pool.submit(count, self.model, model, test, rows) for model in models]
+            for rows in parts(test)
+        ]
+
+        def scores() -> list[Score]:
+            return [
+                score([part.result() for part in of_model], len(test))
+                for of_model in zip(*counts, strict=True)
+            ]
+
+        return scores
 
     @staticmethod
     def _refuse_draws(model: Model) -> None:

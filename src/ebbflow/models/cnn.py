@@ -66,6 +66,7 @@ def cnn(sample_shape: tuple[int, ...], classes: int, dropout: float = 0.4) -> Mo
         "cnn",
         vectorise=False,
         noise=(FEATURES,) if rate else None,
+        channels_last=True,
     )
 
 

@@ -91,7 +91,10 @@ def _resnet(
             f"parameters.{kind}.norm = {norm!r} is no normalisation: known are {', '.join(_NORMS)}"
         )
     return from_module(
-        lambda: _ResNet(channels, depths, classes, _NORMS[norm]), kind, vectorise=False
+        lambda: _ResNet(channels, depths, classes, _NORMS[norm]),
+        kind,
+        vectorise=False,
+        channels_last=True,
     )
 
 
