@@ -11,7 +11,7 @@ ENV := MPLCONFIGDIR="$(CURDIR)/.cache/matplotlib"
 TEST := $(ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench clean
+.PHONY: help install demo test test-all lint bench peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -43,8 +43,13 @@ lint: $(STAMP) ## check style, format, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## time a round with each engine
-	$(ENV) $(BIN)/python benchmarks/rounds.py
+# The data that the cells need are looked for as ever: EBBFLOW_DATA, or `ebbflow data get`.
+bench: $(STAMP) ## time everything, the peers too if `make peers` made them; writes docs/performance.md
+	$(ENV) $(BIN)/ebbflow bench --out docs/performance.md \
+	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
+
+peers: $(STAMP) ## make an environment for each simulator that `make bench` is to measure beside us
+	$(BIN)/python benchmarks/peers/install.py build/peers
 
 clean: ## remove caches and builds; .venv and runs stay
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

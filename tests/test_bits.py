@@ -33,6 +33,19 @@ def bits(**settings: Any) -> Bits:
     return found
 
 
+def by_algorithm(**settings: Any) -> dict[str, list[tuple[str, int, int, str, str]]]:
+    """Return the same for all methods of an algorithm."""
+    layers = Layers()
+    small = {"seeds": [1], "sessions": 5, "partition.devices": 5, "participation.share": 3}
+    for key, value in (small | settings).items():
+        layers.add_key(key, value, "test")
+    found: dict[str, list[tuple[str, int, int, str, str]]] = {}
+    for r in experiment.run(layers.config()).rounds:
+        line = (r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex())
+        found.setdefault(r.algorithm, []).append(line)
+    return found
+
+
 @pytest.fixture(scope="module")
 def usual() -> Bits:
     return bits()
@@ -64,6 +77,21 @@ def test_a_method_alone_is_what_it_is_beside_others(usual: Bits, method: str) ->
 
 def test_the_order_of_methods_changes_no_bit(usual: Bits) -> None:
     assert bits(methods=METHODS[::-1]) == usual
+
+
+@pytest.mark.parametrize("kind", ["softmax", "mlp"])
+def test_algorithms_in_lockstep_are_what_each_is_alone(kind: str) -> None:
+    names = ["fedavg", "fedprox", "scaffold", "moon", "fedacg", "feddyn"]
+    choice = {"model.kind": kind, "methods": ["warm_start", "continuous"], "rounds": 2}
+    together = by_algorithm(algorithm=names, **choice)
+    for name in names:
+        assert by_algorithm(algorithm=[name], **choice) == {name: together[name]}, name
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
+def test_where_device_states_live_changes_no_bit(algorithm: str) -> None:
+    settings: dict[str, Any] = {"algorithm": algorithm, "participation.share": 3}
+    assert bits(**settings, **{"engine.state_memory": 0}) == bits(**settings)
 
 
 def test_other_seeds_beside_it_change_no_bit(usual: Bits) -> None:

@@ -19,9 +19,10 @@ from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weigh
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Session, State
 from ebbflow.data import datasets
-from ebbflow.experiment import build_sessions, fingerprint, read_config, resume, run
+from ebbflow.experiment import fingerprint, read_config, resume, run
 from ebbflow.layers import Layers
 from ebbflow.records import Records, Round, read_manifest
+from ebbflow.sessions import build_sessions
 from ebbflow.simulate import Track
 from ebbflow.world import World
 

@@ -14,8 +14,9 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.distributions import DISTRIBUTIONS
-from ebbflow.experiment import build_sessions, resume, run
+from ebbflow.experiment import resume, run
 from ebbflow.layers import Layers
+from ebbflow.sessions import build_sessions
 
 SMALL = ("seeds=[100]", "rounds=2", "partition.devices=10", "sessions=4", "engine.workers=1")
 kinds = pytest.mark.parametrize("kind", DISTRIBUTIONS)
@@ -122,3 +123,54 @@ def test_too_few_and_too_many_devices_are_refused(kind: str, devices: int, messa
 def test_a_misspelt_kind_is_told_apart() -> None:
     with pytest.raises(EbbflowError, match=r"did you mean partial_overlap\?.*two_shard, half"):
         run(config_of("partition.kind=partial-overlap"), dataset=digits())
+
+
+# --- a pool that any number of devices draw from -------------------------------------------------
+
+POOL = ("partition.kind=pool", "partition.samples=30")
+
+
+def test_every_device_draws_its_own_samples_of_its_labels() -> None:
+    sessions = build_sessions(config_of(*POOL, "partition.overlap=0.2"), digits(), 100)
+    y = digits().train.y.numpy()
+    assert [s.labels for s in sessions[:2]] == [(0, 1, 2, 3, 4), (4, 5, 6, 7, 8)]
+    for session in sessions:
+        for device in session.devices:
+            rows = session.shards[device]
+            assert len(rows) == len(set(rows.tolist())) == 30 == session.samples(device)
+            assert set(y[rows].tolist()) <= set(session.labels)
+            np.testing.assert_array_equal(rows, session.shards[device])
+    a, b = (sessions[0].shards[device] for device in sessions[0].devices[:2])
+    assert not np.array_equal(a, b)
+
+
+def test_a_device_that_comes_back_has_its_old_samples_from_the_pool() -> None:
+    sessions = build_sessions(config_of(*POOL), digits(), 100)
+    for device in sessions[0].devices:
+        np.testing.assert_array_equal(sessions[0].shards[device], sessions[2].shards[device])
+
+
+def test_another_seed_draws_other_samples_from_the_pool() -> None:
+    one, other = (build_sessions(config_of(*POOL), digits(), seed)[0] for seed in (1, 2))
+    assert not np.array_equal(one.shards[0], other.shards[0])
+
+
+def test_a_pool_runs_with_many_devices_and_both_engines_agree() -> None:
+    settings = (*POOL, "partition.devices=40", "sessions=3")
+    fast, slow = (
+        run(config_of(*settings, f"engine.kind={kind}"), dataset=digits())
+        for kind in ("vectorised", "sequential")
+    )
+    for a, b in zip(fast.rounds, slow.rounds, strict=True):
+        assert a.loss == pytest.approx(b.loss, rel=1e-5)
+    assert {row["alpha"] for row in fast.rows} == {None}
+
+
+def test_a_pool_that_is_too_small_is_refused() -> None:
+    with pytest.raises(EbbflowError, match=r"partition\.samples = 9999 is more than the \d+ train"):
+        build_sessions(config_of("partition.kind=pool", "partition.samples=9999"), digits(), 100)
+
+
+def test_samples_without_a_pool_are_refused() -> None:
+    with pytest.raises(EbbflowError, match=r"partition\.samples = 5 has no use with"):
+        config_of("partition.samples=5")

@@ -66,12 +66,14 @@ class Partition(_Section):
 
     ``devices`` is the number per session for the Dirichlet kinds and the number in all for the
     others (two_shard, half, partial_overlap, distinct), which have no use for overlap and alpha.
+    ``samples`` is what each device draws from a ``pool``, where samples are not divided.
     """
 
     kind: str = "dirichlet"
     overlap: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Positive = 0.3
     devices: Count | None = None
+    samples: Count | None = None
 
 
 class ScheduleChoice(_Section):
@@ -167,10 +169,15 @@ Scale = Annotated[
 
 
 class WarmStart(_Section):
-    """How the signature is compared with past ones, and R, how much the distance counts."""
+    """How the signature is compared with past ones, and R, how much the distance counts.
+
+    ``signature``: measure the distance to every past session, or first rule out by short sketches
+    those that cannot count.
+    """
 
     distance: str = "per_tensor"
     scale: Scale | None = None
+    signature: Literal["exact", "sketch"] = "exact"
 
 
 class Continuous(_Section):
@@ -204,11 +211,17 @@ class HistoryChoice(_Section):
 
 
 class EngineChoice(_Section):
-    """How the work is done. Neither ``block`` nor ``workers`` changes any result."""
+    """How the work is done; of all this only ``kind`` and ``fused`` change results, by rounding.
+
+    ``fused``: whether softmax regression uses the native kernel, where that was built.
+    ``state_memory``: MiB of what a method's devices remember, beyond which a mapped file holds it.
+    """
 
     kind: Literal["vectorised", "sequential"] = "vectorised"
     block: Count | None = None
     workers: Count | None = None
+    fused: bool = True
+    state_memory: Annotated[int, Field(ge=0)] = 256
 
 
 class Checkpoint(_Section):
@@ -228,6 +241,7 @@ class Config(_Section):
     rounds: Count | None = None
     window: Counts = [10]
     device: str = "cpu"
+    precision: Literal["fp32", "bf16"] = "fp32"
     parameters: dict[str, dict[str, bool | int | float | str]] = {}
     data: Data = Data()
     model: ModelChoice = ModelChoice()
@@ -246,6 +260,7 @@ class Config(_Section):
     checkpoint: Checkpoint = Checkpoint()
 
 
+POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
 LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
 """Partitions by label, whose number of devices is the total."""
 
@@ -272,10 +287,12 @@ def resolve(config: Config) -> Config:
     usual = SETTINGS.get(dataset, OWN_DATA)
     groups = config.schedule.kind == "groups"
     dirichlet = config.partition.kind not in LABEL_KINDS
+    pooled = config.partition.kind == "pool"
     overlap = config.partition.overlap
     partition = config.partition.model_copy(
         update={
             "overlap": (0.0 if overlap is None and groups else overlap) if dirichlet else None,
+            "samples": config.partition.samples or (POOLED if pooled else None),
             "devices": None
             if config.schedule.kind == "trace"
             else config.partition.devices or usual.devices,
@@ -355,6 +372,11 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
         twice = [value for value in values if list(values).count(value) > 1]
         if twice:
             yield f"{name} = {values} names {twice[0]} more than once: name each one once"
+    if config.partition.samples is not None and config.partition.kind != "pool":
+        yield (
+            f"partition.samples = {config.partition.samples} has no use with partition.kind = "
+            f'"{config.partition.kind}", which divides all samples: leave it out, or use "pool"'
+        )
     for name, steps in (("local.steps", config.local.steps), ("probe.steps", config.probe.steps)):
         if isinstance(steps, list) and steps[0] > steps[1]:
             yield f"{name} = {steps} must be a range [fewest, most]"

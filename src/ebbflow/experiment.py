@@ -11,33 +11,31 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Engine
 from ebbflow.core.memory import kept_memory
-from ebbflow.core.rng import generator, torch_generator
+from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Entry, Examples, Indices, Model, ModelState, Session
+from ebbflow.core.states import StateFile
+from ebbflow.core.types import Dataset, Entry, Examples, Model, ModelState, Session
 from ebbflow.data import datasets
-from ebbflow.data.churn import random_roster
 from ebbflow.data.distributions import DISTRIBUTIONS
-from ebbflow.data.partition import PARTITIONS, label_groups
-from ebbflow.data.schedule import Presence, Roster, alternating
-from ebbflow.data.trace import Cut, from_trace
-from ebbflow.data.trace_files import read_trace
-from ebbflow.engines import Sequential, Vectorised
+from ebbflow.data.partition import PARTITIONS
+from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.history import retention
 from ebbflow.initialisers import INITIALISERS
 from ebbflow.layers import Layers
 from ebbflow.methods import check_parameters, methods_of, parametrised
 from ebbflow.metrics import summary_rows
-from ebbflow.models import MODELS, load_weights
+from ebbflow.models import MODELS, at_precision, load_weights
 from ebbflow.records import Records, Round
 from ebbflow.runs import RunFolder
+from ebbflow.sessions import KINDS, build_sessions
 from ebbflow.simulate import Track, Watcher, new_tracks, simulate
 from ebbflow.world import World
 
@@ -148,16 +146,21 @@ def _simulate(
     watchers: Sequence[Watcher],
     after: tuple[int, int] = (0, 0),
 ) -> None:
-    choice = world.config.engine
-    data = world.dataset.train
-    if choice.kind == "sequential":
-        simulate(world, tracks, Sequential(world.model, data, world.recipe), watchers, after)
-        return
-    engine = Vectorised(world.model, data, world.recipe, choice.block, choice.workers)
+    engine = _engine(world)
     try:
         simulate(world, tracks, engine, watchers, after)
     finally:
         engine.close()
+
+
+def _engine(world: World) -> Engine:
+    """Return what trains: the reference, or the fastest there is for the model."""
+    choice, model, data = world.config.engine, world.model, world.dataset.train
+    if choice.kind == "sequential":
+        return Sequential(model, data, world.recipe)
+    if model.bags is not None and not data.x.is_cuda:
+        return SampleSpace(model, data, world.recipe, choice.workers)
+    return Vectorised(model, data, world.recipe, choice.block, choice.workers, fused=choice.fused)
 
 
 def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
@@ -166,7 +169,7 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
         "dataset": config.dataset,
         "partition": kind,
         "overlap": None if kind in DISTRIBUTIONS else config.partition.overlap,
-        "alpha": None if kind in DISTRIBUTIONS else config.partition.alpha,
+        "alpha": config.partition.alpha if kind in PARTITIONS else None,
     }
     return summary_rows(rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting)
 
@@ -181,7 +184,7 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
         (config.lr.algorithms, ALGORITHMS, "algorithm", "lr.algorithms"),
         (config.methods, INITIALISERS, "method", "methods"),
         ([config.model.kind or ""], MODELS, "model", "model.kind"),
-        ([config.partition.kind], [*PARTITIONS, *DISTRIBUTIONS], "partition", "partition.kind"),
+        ([config.partition.kind], KINDS, "partition", "partition.kind"),
         ([config.warm_start.distance], DISTANCES, "distance", "warm_start.distance"),
     ):
         for name in names:
@@ -220,107 +223,15 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
     sample_shape = tuple(dataset.train.x.shape[1:])
     kind = config.model.kind or "softmax"
-    model = parametrised(MODELS[kind], kind, config, sample_shape, dataset.classes)
+    built = parametrised(MODELS[kind], kind, config, sample_shape, dataset.classes)
+    model = at_precision(built, config.precision)
     initial = model.initial(torch_generator(seed, "initial"))
     if config.model.weights is not None:
         initial, _ = load_weights(model, initial, Path(config.model.weights))
     initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
     sessions = build_sessions(config, dataset, seed)
-    return World(config, seed, dataset, model, initial, sessions, _retention(config, model))
-
-
-def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
-    """Return who is here in which session, with which samples and for how long."""
-    y = dataset.train.y.cpu().numpy()
-    if config.partition.kind in DISTRIBUTIONS:
-        roster, shards = _distributed(config, dataset, y, seed)
-    else:
-        roster = _roster(config, seed)
-        shards = _shards(config, dataset, y, roster, seed)
-    tested = set(dataset.test.y.tolist())
-    sessions = []
-    for index, presence in enumerate(roster.sessions, start=1):
-        own = {device: shards[device] for device in presence.devices}
-        labels = tuple(np.unique(y[np.concatenate(list(own.values()))]).tolist())
-        if not tested.intersection(labels):
-            raise EbbflowError(
-                f"session {index} holds the labels {list(labels)}, and the test set of "
-                f"{dataset.name} has no sample of any: use a test set that covers them"
-            )
-        usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
-        rounds = presence.rounds or usual or 1
-        sessions.append(Session(index, presence.devices, rounds, labels, own))
-    return sessions
-
-
-def _roster(config: Config, seed: int) -> Roster:
-    choice = config.schedule
-    if choice.kind == "groups":
-        return alternating(config.sessions, config.partition.devices or 1)
-    cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
-    if choice.kind == "trace":
-        events = read_trace(Path(choice.file or ""))
-        return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
-    devices = config.partition.devices or 1
-    return random_roster(
-        (seed, "schedule"),
-        sessions=config.sessions,
-        # By Little's law this many arrivals keep the population where it started.
-        arrivals=choice.arrivals or devices / choice.stay,
-        stay=choice.stay,
-        return_probability=choice.return_probability,
-        away=choice.away,
-        initial=devices,
-        cut=cut,
-        round_time=choice.round_time,
-    )
-
-
-def _distributed(
-    config: Config, dataset: Dataset, y: Indices, seed: int
-) -> tuple[Roster, dict[int, Indices]]:
-    """Divide samples and devices by a rule that says itself which devices take turns."""
-    kind = config.partition.kind
-    if config.schedule.kind != "groups":
-        raise EbbflowError(
-            f'partition.kind = "{kind}" has two groups of devices that take turns, which '
-            f'schedule.kind = "{config.schedule.kind}" does not: set that to "groups", or choose '
-            f"{' or '.join(PARTITIONS)} for partition.kind"
-        )
-    devices = config.partition.devices or 1
-    draw = generator(seed, "partition", kind)
-    shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
-    names = tuple(f"d{device}" for device in range(devices))
-    sessions = tuple(Presence(groups[index % 2]) for index in range(config.sessions))
-    return Roster(names, sessions), dict(enumerate(shards))
-
-
-def _shards(
-    config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int
-) -> dict[int, Indices]:
-    """Give every device that is ever here its samples, once for the whole run."""
-    here = sorted({device for presence in roster.sessions for device in presence.devices})
-    every = tuple(range(dataset.classes))
-    if config.partition.overlap is None:
-        groups = [(here, tuple(label for label in every if (y == label).any()))]
-    else:
-        first, second = label_groups(dataset.classes, config.partition.overlap)
-        if config.schedule.kind == "groups":
-            half = config.partition.devices or 1
-            groups = [(here[:half], first), (here[half:], second)]
-        else:  # arrivals alternate between the two label sets
-            groups = [
-                ([device for device in here if device % 2 == 0], first),
-                ([device for device in here if device % 2 == 1], second),
-            ]
-    partition = PARTITIONS[config.partition.kind]
-    shards: dict[int, Indices] = {}
-    for number, (devices, labels) in enumerate(groups):
-        if devices:
-            draw = generator(seed, "partition", number)
-            parts = partition(y, labels, len(devices), config.partition.alpha, draw)
-            shards |= dict(zip(devices, parts, strict=True))
-    return shards
+    states = StateFile(config.engine.state_memory * 2**20)
+    return World(config, seed, dataset, model, initial, sessions, _retention(config, model), states)
 
 
 def _retention(config: Config, model: Model) -> retention.Retention:
@@ -332,9 +243,10 @@ def _retention(config: Config, model: Model) -> retention.Retention:
 
         def apart(a: Entry, b: Entry) -> float:
             # A method that never probes has no signatures; its final models stand in for them.
-            if a.signature is None or b.signature is None:
+            one, other = (entry.signature for entry in (a, b))
+            if one is None or other is None:
                 return measure(a.model.theta, b.model.theta, model.layout)
-            return measure(a.signature, b.signature, model.layout)
+            return measure(one, other, model.layout)
 
         return retention.keep_diverse(limit, apart)
     return retention.keep_all

@@ -16,7 +16,7 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.types import ModelState
-from ebbflow.initialisers import INITIALISERS
+from ebbflow.initialisers import INITIALISERS, SKETCHED
 from ebbflow.models import MODELS
 from ebbflow.simulate import Method
 from ebbflow.world import World
@@ -32,13 +32,15 @@ def methods_of(world: World) -> list[Method]:
         name: parametrised(ALGORITHMS[name], name, config)
         for name in dict.fromkeys([*config.algorithm, "fedavg"])
     }
+    sketched = config.warm_start.signature == "sketch"
+    builders = INITIALISERS | SKETCHED if sketched else INITIALISERS
     found = []
     for group in config.algorithm:
         rates = _rates(world, group)
         for name in config.methods:
             fedavg = name == "continuous" and config.continuous.base == "fedavg"
             algorithm = algorithms["fedavg" if fedavg else group]
-            initialiser = INITIALISERS[name](
+            initialiser = builders[name](
                 world.model.layout, config.warm_start.distance, config.warm_start.scale or 0.0
             )
             distil = _distil(config, algorithm) if name == "continuous" else None

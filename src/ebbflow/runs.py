@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ebbflow import records
 from ebbflow.config import Config
+from ebbflow.core import sketch
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import ModelState, Session, Start, State
@@ -100,11 +101,15 @@ class RunFolder:
             store = self.store(world, track.method)
             if session.index == world.config.pilot.sessions and track.pilot is not None:
                 store.write_pilot(track.pilot)
-            for entry in track.entries:
-                if entry.session == session.index:
-                    start = track.start.weights if track.start else {}
-                    drawn = {str(z): weight for z, weight in start.items()}
-                    store.write(entry, devices=len(session.devices), drew_on=drawn)
+            start = track.start.weights if track.start else {}
+            drawn = {str(z): weight for z, weight in start.items() if weight > 0}
+            # From here on the session is read from its file: a long past does not fill the memory.
+            track.entries = [
+                store.write(entry, devices=len(session.devices), drew_on=drawn)
+                if entry.session == session.index
+                else entry
+                for entry in track.entries
+            ]
         self._save_checkpoint(world, session, 0, tracks)
         for track in tracks:
             self.store(world, track.method).keep([entry.session for entry in track.entries])
@@ -112,7 +117,9 @@ class RunFolder:
     def store(self, world: World, method: Method) -> Store:
         """Return where a method's history lies."""
         where = self.path / records.HISTORY / method.group / method.name / f"seed-{world.seed}"
-        return Store(where, world.model.layout, world.model.buffer_layout)
+        layout, choice = world.model.layout, world.config.warm_start
+        plan = sketch.plan(layout, choice.distance) if choice.signature == "sketch" else None
+        return Store(where, layout, world.model.buffer_layout, plan)
 
     def _append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
         if name not in self._lines:
@@ -189,18 +196,25 @@ class RunFolder:
             store = self.store(world, track.method)
             # What a crash left behind: entries that were about to be deleted or to be written anew.
             store.keep(facts["entries"])
-            track.entries = [store.read(session) for session in facts["entries"]]
+            track.entries = store.read_all(facts["entries"])
 
 
 def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     """Refuse to go on with other settings than those so far; how the work is done may change."""
     free = {"engine", "checkpoint", "device", "window"}
+    before, now = _without_signature(before), _without_signature(now)
     for key in before.keys() | now.keys():
         if key not in free and before.get(key) != now.get(key):
             raise EbbflowError(
                 f"{folder / records.CONFIG}: {key} is {now.get(key)} and was {before.get(key)} "
                 "when the run was last saved: change it back, or start a new run"
             )
+
+
+def _without_signature(config: dict[str, Any]) -> dict[str, Any]:
+    # Sketches leave the weights as they are, within what a mixture is rounded by.
+    choice = {key: value for key, value in config["warm_start"].items() if key != "signature"}
+    return {**config, "warm_start": choice}
 
 
 def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:

@@ -23,9 +23,11 @@ from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import Score, labelled
+from ebbflow.core.lazy import LazySequence
 from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.rates import Rates
 from ebbflow.core.signature import nearly_uniform
+from ebbflow.core.spanned import is_packed, laid_out
 from ebbflow.core.types import (
     Entry,
     Examples,
@@ -186,8 +188,12 @@ def _fresh_state(world: World, track: Track, session: Session) -> None:
         track.server = algorithm.init_server(theta, present)
     else:
         fresh = algorithm.init_client(Broadcast(theta, track.model.buffers, {}))
-        states = [track.clients.get(device, fresh) for device in session.devices]
-        sizes = [len(session.shards[device]) for device in session.devices]
+        here, (model, data) = session.devices, (world.model, world.dataset.train)
+        # Of texts one whole vector at a time: all of them at once would be too many.
+        states = LazySequence(
+            len(here), lambda place: laid_out(track.clients.get(here[place], fresh), model, data)
+        )
+        sizes = [session.samples(device) for device in session.devices]
         track.server = algorithm.rejoin(theta, present, states, sizes)
     if world.config.boundary.state == "reset":
         track.clients = {}
@@ -418,11 +424,13 @@ def _train_round(
                 "global model is no longer finite though every device's is; lower lr.initial"
             )
         track.model = ModelState(theta, total.buffers / total.samples)
-        track.clients = {**track.clients, **clients}
+        track.clients = world.states.keep(track.clients, clients)
 
 
 def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:
     """Train the round again with the reference engine, which names the device and step at fault."""
+    if any(is_packed(state) for lane in lanes for state in lane.clients.values()):
+        return  # `SampleSpace`, which keeps states so, looks at every device itself
     Sequential(world.model, world.dataset.train, world.recipe)(lanes, cohort)
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from ebbflow.config import Config, StepCount
 from ebbflow.core.algorithm import Population
+from ebbflow.core.lazy import LazySequence
 from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Dataset, Model, ModelState, Session
+from ebbflow.core.states import StateFile
+from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.history.retention import Retention
@@ -17,7 +19,10 @@ from ebbflow.history.retention import Retention
 
 @dataclass(frozen=True)
 class World:
-    """All that methods share under one seed: data, model, initial weights, who comes and goes."""
+    """All that methods share under one seed: data, model, initial weights, who comes and goes.
+
+    ``states`` is where what devices remember is kept, method by method.
+    """
 
     config: Config
     seed: int
@@ -26,6 +31,7 @@ class World:
     initial: ModelState
     sessions: Sequence[Session]
     retention: Retention
+    states: StateFile
 
     @property
     def recipe(self) -> Recipe:
@@ -35,14 +41,14 @@ class World:
 
 def population(session: Session) -> Population:
     """Return how many devices and samples a session has."""
-    return Population(len(session.devices), sum(map(len, session.shards.values())))
+    return Population(len(session.devices), sum(map(session.samples, session.devices)))
 
 
 def draw_participants(
     world: World, session: Session, t: int, purpose: str, share: float | int | None
 ) -> tuple[int, ...]:
     """Draw A^(s,t) (or A_grad) by name."""
-    sizes = [len(session.shards[device]) for device in session.devices]
+    sizes = [session.samples(device) for device in session.devices]
     draw = generator(world.seed, purpose, session.index, t)
     return participants(draw, session.devices, sizes, share, world.config.participation.weighting)
 
@@ -56,16 +62,20 @@ def draw_cohort(
     batch: int,
     purpose: str,
 ) -> Cohort:
-    """Draw every participant's mini-batches by name."""
-    batches = []
-    for device in devices:
+    """Return who takes part and their mini-batches, which are drawn by name when they are used."""
+
+    def batches(place: int) -> tuple[Indices, ...]:
+        device = devices[place]
         draw = generator(world.seed, purpose, session.index, t, device)
         count = steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
         shard = session.shards[device]
         drawn = local_batches(draw, shard, count, batch, world.config.local.rule)
         # A single sample has no batch statistics: a last batch of one is left out.
         least = 2 if world.model.batch_statistics else 1
-        batches.append(tuple(rows for rows in drawn if len(rows) >= least))
-    samples = tuple(len(session.shards[device]) for device in devices)
+        return tuple(rows for rows in drawn if len(rows) >= least)
+
+    samples = tuple(session.samples(device) for device in devices)
+    drawn = LazySequence(len(devices), batches)
+    shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
     names = (world.seed, purpose)
-    return Cohort(session.index, t, tuple(devices), tuple(batches), samples, names)
+    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -60,7 +61,12 @@ def conv_normed() -> Model:
     )
 
 
-MODELS = [softmax(SHAPE, CLASSES), mlp(SHAPE, CLASSES), convnet()]
+def softmax_in_torch() -> Model:
+    """Return softmax regression without its fused kernel."""
+    return replace(softmax(SHAPE, CLASSES), name="softmax in torch", linear=False)
+
+
+MODELS = [softmax(SHAPE, CLASSES), softmax_in_torch(), mlp(SHAPE, CLASSES), convnet()]
 """Models that any batch fits."""
 
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
-from torch.nn.functional import log_softmax, softmax
 
 from ebbflow.core.algorithm import Algorithm, Broadcast
-from ebbflow.core.types import Labels, ModelState, Output, State
-
-Target = Literal["teacher", "mixed"]
-"""What the student is compared with: the teacher's probabilities, or the label's one-hot vector
-with the classes of the previous session replaced by the teacher's probabilities, normalised."""
+from ebbflow.core.objectives import Distillation, Target
+from ebbflow.core.types import ModelState, State
 
 
 def distilled(
@@ -41,27 +33,5 @@ def distilled(
     def anchors(shared: Broadcast, client: State) -> dict[str, ModelState]:
         return {**base.anchors(shared, client), "teacher": teacher}
 
-    def wanted(logits: Tensor, labels: Labels) -> Tensor:
-        probabilities = softmax(logits / temperature, -1)
-        if target == "teacher":
-            return probabilities
-        classes = logits.shape[-1]
-        old = torch.isin(
-            torch.arange(classes, device=logits.device),
-            torch.tensor(list(known), device=logits.device),
-        )
-        hit = labels.unsqueeze(-1) == torch.arange(classes, device=logits.device)
-        mixed = torch.where(old, probabilities, hit.to(logits.dtype))
-        return mixed / mixed.sum(-1, keepdim=True)
-
-    def objective(
-        output: Output, labels: Labels, anchors: dict[str, Output], client: State
-    ) -> Tensor:
-        p = wanted(anchors["teacher"].logits, labels)
-        log_q = log_softmax(output.logits / temperature, -1)
-        # xlogy is 0 at p = 0, where log p alone would be -inf.
-        divergence: Tensor = (torch.special.xlogy(p, p) - p * log_q).sum(-1)
-        own = base.objective(output, labels, anchors, client)
-        return torch.add(own, divergence, alpha=kl * temperature**2)
-
+    objective = Distillation(base.objective, kl, temperature, target, tuple(known))
     return base._replace(anchors=anchors, objective=objective)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ebbflow.algorithms.ranges import Decay, NotNegative
-from ebbflow.core.algorithm import Algorithm, Broadcast, Population, Upload
-from ebbflow.core.types import Gradient, State, Theta
+from ebbflow.core.algorithm import Affine, Algorithm, Population, Upload
+from ebbflow.core.types import State, Theta
 
 
 def fedacg(momentum: Decay = 0.5, beta: NotNegative = 0.1) -> Algorithm:
@@ -21,18 +21,14 @@ def fedacg(momentum: Decay = 0.5, beta: NotNegative = 0.1) -> Algorithm:
     def init_server(theta: Theta, population: Population) -> State:
         return {"m": torch.zeros_like(theta)}
 
-    def direction(gradient: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
-        return gradient + beta * (theta - shared.theta)
-
     def server_step(theta: Theta, server: State, total: Upload) -> tuple[Theta, State]:
         m = momentum * server["m"] + total.delta / total.samples
         return theta + m, {"m": m}
 
-    plain = Algorithm("fedacg")
     return Algorithm(
         "fedacg",
         init_server=init_server,
         broadcast=lambda theta, server: (theta + momentum * server["m"], {}),
-        direction=direction if beta else plain.direction,
+        direction=Affine(pull=beta),
         server_step=server_step,
     )

@@ -11,6 +11,7 @@ import torch
 
 from ebbflow.algorithms.ranges import Positive
 from ebbflow.core.algorithm import (
+    Affine,
     Algorithm,
     Broadcast,
     LocalRun,
@@ -20,7 +21,7 @@ from ebbflow.core.algorithm import (
     mean_state,
     weighted_upload,
 )
-from ebbflow.core.types import Gradient, State, Theta
+from ebbflow.core.types import State, Theta
 
 
 def feddyn(alpha: Positive = 0.01) -> Algorithm:
@@ -40,9 +41,6 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
     ) -> State:
         return {**init_server(theta, population), "h": mean_state(states, samples, "h")}
 
-    def direction(gradient: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
-        return gradient - client["h"] + alpha * (theta - shared.theta)
-
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
         sent, _ = weighted_upload(shared, client, run)
         return sent, {"h": client["h"] - alpha * (run.theta - shared.theta)}
@@ -57,7 +55,7 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
         init_server=init_server,
         init_client=lambda shared: {"h": torch.zeros_like(shared.theta)},
         rejoin=rejoin,
-        direction=direction,
+        direction=Affine(pull=alpha, shift=lambda shared, client: -client["h"]),
         upload=upload,
         server_step=server_step,
     )

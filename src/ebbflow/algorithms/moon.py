@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cosine_similarity, softplus
 
 from ebbflow.algorithms.ranges import NotNegative, Positive
-from ebbflow.core.algorithm import (
-    Algorithm,
-    Broadcast,
-    LocalRun,
-    Upload,
-    cross_entropy,
-    weighted_upload,
-)
-from ebbflow.core.types import Labels, ModelState, Output, State
+from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
+from ebbflow.core.objectives import Contrast
+from ebbflow.core.types import ModelState, State
 
 
 def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
@@ -42,20 +34,15 @@ def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
             "previous": ModelState(client["theta"], client["buffers"]),
         }
 
-    def objective(
-        output: Output, labels: Labels, anchors: dict[str, Output], client: State
-    ) -> Tensor:
-        def alike(name: str) -> Tensor:
-            return cosine_similarity(output.features, anchors[name].features, dim=-1, eps=1e-8)
-
-        contrast = softplus((alike("previous") - alike("global")) / tau)
-        return cross_entropy(output, labels, anchors, client) + mu * client["seen"] * contrast
-
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
         sent, _ = weighted_upload(shared, client, run)
         seen = torch.ones_like(client["seen"])
         return sent, {"theta": run.theta, "buffers": run.buffers, "seen": seen}
 
     return Algorithm(
-        "moon", init_client=init_client, anchors=anchors, objective=objective, upload=upload
+        "moon",
+        init_client=init_client,
+        anchors=anchors,
+        objective=Contrast(mu, tau),
+        upload=upload,
     )

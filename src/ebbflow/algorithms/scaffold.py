@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 from ebbflow.core.algorithm import (
+    Affine,
     Algorithm,
     Broadcast,
     LocalRun,
@@ -22,7 +23,7 @@ from ebbflow.core.algorithm import (
     mean_state,
     weighted_upload,
 )
-from ebbflow.core.types import Gradient, State, Theta
+from ebbflow.core.types import State, Theta
 
 
 def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
@@ -43,9 +44,6 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
     ) -> State:
         # A kept c would push newcomers along the old session's gradient: c is the mean again.
         return {**init_server(theta, population), "c": mean_state(states, samples, "c")}
-
-    def direction(gradient: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
-        return gradient - client["c"] + shared.extras["c"]
 
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
         if not run.steps:
@@ -68,7 +66,7 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
         init_client=lambda shared: {"c": torch.zeros_like(shared.theta)},
         rejoin=rejoin,
         broadcast=lambda theta, server: (theta, {"c": server["c"]}),
-        direction=direction,
+        direction=Affine(shift=lambda shared, client: shared.extras["c"] - client["c"]),
         upload=upload,
         server_step=server_step,
         start_gradient=option == 1,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import data, experiments, history, presets
+from ebbflow.cli import bench, data, experiments, history, presets
 from ebbflow.cli.options import help_if_alone
 from ebbflow.core.errors import EbbflowError
 
@@ -22,6 +22,7 @@ app.add_typer(experiments.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(history.app, name="history")
+app.add_typer(bench.app)
 
 
 @app.command()

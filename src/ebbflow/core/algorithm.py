@@ -7,6 +7,7 @@ them with ``torch.func.vmap``. State goes in and comes out; nothing hides in ``s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -92,6 +93,32 @@ def cross_entropy(
     return functional.cross_entropy(output.logits, labels, reduction="none")
 
 
+Objective = Callable[[Output, Labels, dict[str, Output], State], Tensor]
+"""The loss of each sample from the outputs and the anchors' outputs; never sees theta."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The direction g + pull (theta - theta_0) + shift, with theta_0 the model that was sent.
+
+    Whoever knows that a direction has this form can follow many steps without the whole vector.
+    ``shift`` is the same in all steps of a round.
+    """
+
+    pull: float = 0.0
+    shift: Callable[[Broadcast, State], Tensor] | None = None
+
+    def __call__(
+        self, gradient: Gradient, theta: Theta, shared: Broadcast, client: State
+    ) -> Gradient:
+        """Return the gradient with what is added to it."""
+        if self.shift is not None:
+            gradient = gradient + self.shift(shared, client)
+        if self.pull:
+            gradient = gradient + self.pull * (theta - shared.theta)
+        return gradient
+
+
 def weighted_upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
     """Upload the displacement and the buffers, weighted by D_k; remember nothing new."""
     upload = Upload(
@@ -139,7 +166,7 @@ class Algorithm(NamedTuple):
         anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
         objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.
         direction: The gradient with the terms that live in theta (proximal, control variates): the
-            gradient itself or a new tensor, never one that is kept elsewhere.
+            gradient itself or a new tensor, never one that is kept elsewhere. Best an `Affine`.
         upload: What a device sends and what it remembers.
         server_step: The next global model from the sums.
         start_gradient: Whether `LocalRun.start_gradient` is needed, which costs a second pass.
@@ -151,8 +178,8 @@ class Algorithm(NamedTuple):
     rejoin: Rejoin | None = None
     broadcast: Callable[[Theta, State], tuple[Theta, State]] = lambda theta, server: (theta, {})
     anchors: Callable[[Broadcast, State], dict[str, ModelState]] = lambda shared, client: {}
-    objective: Callable[[Output, Labels, dict[str, Output], State], Tensor] = cross_entropy
-    direction: Callable[[Gradient, Theta, Broadcast, State], Gradient] = lambda g, *_: g
+    objective: Objective = cross_entropy
+    direction: Callable[[Gradient, Theta, Broadcast, State], Gradient] = Affine()
     upload: Callable[[Broadcast, State, LocalRun], tuple[Upload, State]] = weighted_upload
     server_step: Callable[[Theta, State, Upload], tuple[Theta, State]] = average
     start_gradient: bool = False

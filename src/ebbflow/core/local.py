@@ -7,7 +7,7 @@ the *outputs*, a closed-form gradient and autograd share one definition of every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -17,6 +17,7 @@ from torch.func import grad, vjp
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
 from ebbflow.core.evaluate import Score
+from ebbflow.core.lazy import LazySequence
 from ebbflow.core.rng import Name
 from ebbflow.core.types import (
     Buffers,
@@ -50,16 +51,25 @@ class Recipe(NamedTuple):
 class Cohort(NamedTuple):
     """Who trains in a round and on which rows; the same for all methods that run beside each other.
 
-    ``batches[i]`` holds the row numbers of each step of ``devices[i]``; ``samples[i]`` is its D_k.
+    ``batches[i]`` holds the row numbers of each step of ``devices[i]``, and may be drawn anew each
+    time it is asked for: see `held`. ``samples[i]`` is D_k.
     ``names`` (seed and purpose) begin the names of all further draws: crops and noise.
+    ``shards[i]`` are all rows of ``devices[i]``, for an engine that keeps something for each; none
+    where nobody said.
     """
 
     session: int
     round: int
     devices: tuple[int, ...]
-    batches: tuple[tuple[Indices, ...], ...]
+    batches: Sequence[Sequence[Indices]]
     samples: tuple[int, ...]
     names: tuple[Name, ...] = ()
+    shards: Sequence[Indices] = ()
+
+    def held(self, places: Iterable[int]) -> Cohort:
+        """Return the cohort with the batches of these places drawn once and kept."""
+        kept = {place: self.batches[place] for place in places}
+        return self._replace(batches=LazySequence(len(self.devices), kept.__getitem__))
 
 
 class Lane(NamedTuple):
@@ -93,6 +103,17 @@ class Engine(Protocol):
 
 Watch = Callable[[Theta], None]
 """Called with theta after every step; the reference engine checks it."""
+
+
+def states_of(lane: Lane, devices: Sequence[int]) -> list[State]:
+    """Return what each device remembers, a fresh state where it has not taken part yet."""
+    fresh = lane.algorithm.init_client(lane.shared)
+    return [lane.clients.get(device, fresh) for device in devices]
+
+
+def stacked(states: Sequence[State]) -> State:
+    """Return the states of several devices as one, with a first axis for the devices."""
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def step_sum(steps: int, momentum: float) -> float:
@@ -138,17 +159,25 @@ def loss_gradient(
     anchors: dict[str, Output],
     client: State,
 ) -> tuple[Gradient, Buffers]:
-    """Return the gradient of the batch's loss in theta, and the buffers after the forward pass."""
+    """Return the gradient of the batch's loss in theta, and the buffers after the forward pass.
+
+    The gradient is the caller's own, to keep or to change.
+    """
+
+    def cotangent(output: Output) -> Output:
+        return _cotangent(algorithm, output, batch, anchors, client)
+
     if model.pullback is not None:
         output, buffers = model.forward(theta, buffers, batch.x, batch.noise, True)
-        cotangent = _cotangent(algorithm, output, batch, anchors, client)
-        return model.pullback(theta, batch.x, cotangent), buffers
+        return model.pullback(theta, batch.x, cotangent(output)), buffers
+    if model.gradient is not None:
+        return model.gradient(theta, buffers, batch.x, batch.noise, cotangent)
 
     def forward(parameters: Theta) -> tuple[Output, Buffers]:
         return model.forward(parameters, buffers, batch.x, batch.noise, True)
 
     output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]
-    (gradient,) = pullback(_cotangent(algorithm, output, batch, anchors, client))
+    (gradient,) = pullback(cotangent(output))
     return gradient, buffers
 
 

@@ -26,9 +26,9 @@ def raw(a: Tensor, b: Tensor, layout: Layout) -> float:
     return float(torch.linalg.vector_norm(a.double() - b.double()))
 
 
-def _unit(v: Tensor) -> Tensor:
+def _unit(v: Tensor, norm: Tensor | None = None) -> Tensor:
     # A zero tensor (a frozen layer) stays zero rather than becoming 0/0.
-    norm = torch.linalg.vector_norm(v)
+    norm = torch.linalg.vector_norm(v) if norm is None else norm
     return v / norm if norm > 0 else v
 
 
@@ -44,10 +44,14 @@ def per_tensor(a: Tensor, b: Tensor, layout: Layout) -> float:
     """
     found = []
     for name, where in layout.slices().items():
-        left, right = a[where].double(), b[where].double()
-        if "bias" in name or not (left.any() or right.any()):
+        if "bias" in name:
             continue
-        found.append(float(torch.linalg.vector_norm(_unit(left) - _unit(right))))
+        left, right = a[where].double(), b[where].double()
+        norms = torch.linalg.vector_norm(left), torch.linalg.vector_norm(right)
+        if norms[0] == 0 and norms[1] == 0:
+            continue
+        apart = _unit(left, norms[0]) - _unit(right, norms[1])
+        found.append(float(torch.linalg.vector_norm(apart)))
     return float(np.mean(found)) if found else 0.0
 
 

@@ -8,8 +8,8 @@ means and variances). Everything the method does with models is then vector alge
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -73,17 +73,49 @@ holds uniform draws from [0, 1) for the model's random layers, which draw nothin
 None where the model has none and outside training."""
 Pullback = Callable[[Theta, Tensor, Output], Gradient]
 """``pullback(theta, x, cotangent)``: the loss's derivative on the outputs, taken to theta."""
+Cotangent = Callable[[Output], Output]
+"""The loss's derivative on the outputs, as a function of them."""
+Differentiate = Callable[
+    [Theta, Buffers, Tensor, Tensor | None, Cotangent], tuple[Gradient, Buffers]
+]
+"""``gradient(theta, buffers, x, noise, cotangent)``: a training pass forward and back in one go. It
+gives the loss's gradient, a tensor that is the caller's own, and the updated buffers."""
+Precision = Literal["fp32", "bf16"]
+"""What the products of a training step are computed in; everything else is float32."""
+
+
+class Bags(NamedTuple):
+    """A model of texts as bags of words: theta is a table of word vectors, then a small tail.
+
+    ``shares(x, dtype) [B, length]`` is what each token counts in its text's mean, zero for padding:
+    features are the sum of share times word vector. ``head(tail, features)`` gives the logits, and
+    ``pull(tail, features, cotangent)`` takes the loss's derivative on the outputs to the features
+    and to the tail.
+    """
+
+    vocabulary: int
+    width: int
+    shares: Callable[[Tensor, torch.dtype], Tensor]
+    head: Callable[[Tensor, Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor, Output], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Model:
     """A model as pure functions of its vectors.
 
-    ``pullback`` is a closed form where the model is simple enough to have one; without it the
-    gradient is the vector-Jacobian product of ``forward``. ``vectorise`` says whether mapping over
-    devices pays; ``batch_statistics`` whether padding a batch would change its result. ``noise`` is
-    the shape of the uniform draws that one sample needs in training; ``draws`` says that random
-    layers of the user's own draw from torch's global generator instead.
+    ``pullback`` is a closed form where the model is simple enough to have one. ``gradient`` is a
+    faster way to the gradient for a single device, which ``vmap`` cannot map: who maps takes it
+    away (`mapped`). Without either, the gradient is the vector-Jacobian product of ``forward``.
+
+    ``vectorise`` says whether mapping over devices pays, ``vectorise_on_gpu`` whether it does on a
+    GPU, if that is another matter; ``batch_statistics`` whether padding a batch would change its
+    result. ``noise`` is the shape of the uniform draws that one sample needs in training; ``draws``
+    says that random layers of the user's own draw from torch's global generator instead.
+    ``linear`` says that the model is logits = W x + b and theta is (W, b): it has a fused kernel.
+    ``at_precision`` gives the same model with another precision of its training step, where it has
+    any but float32. ``bags`` describes a model of averaged word vectors, whose devices can be
+    trained without a copy of the table.
     """
 
     name: str
@@ -92,10 +124,25 @@ class Model:
     initial: Callable[[torch.Generator], ModelState]
     forward: Forward
     pullback: Pullback | None = None
+    gradient: Differentiate | None = None
     vectorise: bool = True
+    vectorise_on_gpu: bool | None = None
     batch_statistics: bool = False
     noise: tuple[int, ...] | None = None
     draws: bool = False
+    linear: bool = False
+    at_precision: Callable[[Precision], Model] | None = None
+    bags: Bags | None = None
+
+    def maps(self, on_gpu: bool) -> bool:
+        """Return whether mapping over devices pays there."""
+        if on_gpu and self.vectorise_on_gpu is not None:
+            return self.vectorise_on_gpu
+        return self.vectorise
+
+    def mapped(self) -> Model:
+        """Return the model as it can be mapped over devices by ``vmap``."""
+        return replace(self, gradient=None)
 
 
 class Pixels(NamedTuple):
@@ -142,7 +189,8 @@ class Session:
     """A session s: the devices K^(s) that are here, their samples D_k^(s), and its length T.
 
     ``devices`` are numbers that stay with a device for the whole run (a device that comes back has
-    its old number and its old samples); ``labels`` are the classes that any of them holds.
+    its old number and its old samples); ``labels`` are the classes that any of them holds;
+    ``sizes`` are the lengths of the shards, where those are drawn when they are used.
     """
 
     index: int
@@ -150,15 +198,40 @@ class Session:
     rounds: int
     labels: tuple[int, ...]
     shards: Mapping[int, Indices] = field(repr=False)
+    sizes: Mapping[int, int] | None = field(default=None, repr=False)
+
+    def samples(self, device: int) -> int:
+        """Return D_k^(s)."""
+        return len(self.shards[device]) if self.sizes is None else self.sizes[device]
+
+
+class Sketch(NamedTuple):
+    """A signature in few numbers (`ebbflow.core.sketch`), and its tensors' exact norms, float64."""
+
+    values: Tensor
+    norms: Tensor
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z."""
+    """One past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z.
+
+    A history on disk has entries that read these only when they are asked for.
+    """
 
     session: int
     model: ModelState
     signature: Tensor | None = None
+
+    @property
+    def signed(self) -> bool:
+        """Whether there is a signature; reads none."""
+        return self.signature is not None
+
+    @property
+    def sketch(self) -> Sketch | None:
+        """The signature's sketch, if one lies beside it."""
+        return None
 
 
 @dataclass(frozen=True)

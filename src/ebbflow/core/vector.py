@@ -34,25 +34,42 @@ def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
     return {name: part.view(shape) for name, shape, part in triples}
 
 
-def mix(models: Sequence[ModelState], weights: Sequence[float]) -> ModelState:
+NEGLIGIBLE = 2.0**-60
+"""A weight that changes no mixture: far below half a unit in the last place of a float64 sum."""
+
+
+def counting(weights: Sequence[float]) -> list[int]:
+    """Return the places of the weights above `NEGLIGIBLE`: models elsewhere need not be read.
+
+    >>> counting([0.5, 0.0, 1e-30, 0.5])
+    [0, 3]
+    """
+    return [place for place, weight in enumerate(weights) if weight > NEGLIGIBLE]
+
+
+def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     """Return the weighted sum of models, parameters and buffers alike.
 
     A single model of weight one comes back bit by bit, and the sum runs in float64, so that the
-    order of equal weights does not show.
+    order of equal weights does not show. Models are taken one by one: where an iterator reads them,
+    no more than one is here at a time.
 
     >>> a = ModelState(torch.tensor([0.0, 2.0]), torch.zeros(0))
     >>> b = ModelState(torch.tensor([1.0, 0.0]), torch.zeros(0))
     >>> mix([a, b], [0.25, 0.75]).theta
     tensor([0.7500, 0.5000])
     """
-
-    def weighted(vectors: Sequence[Tensor]) -> Tensor:
-        total = vectors[0].double() * weights[0]
-        for vector, weight in zip(vectors[1:], weights[1:], strict=True):
-            total.add_(vector, alpha=weight)
-        return total.to(vectors[0].dtype)
-
-    return ModelState(weighted([m.theta for m in models]), weighted([m.buffers for m in models]))
+    sums: list[Tensor] = []
+    kinds: list[torch.dtype] = []
+    for model, weight in zip(models, weights, strict=True):
+        if not sums:
+            sums = [vector.double() * weight for vector in model]
+            kinds = [vector.dtype for vector in model]
+        else:
+            for total, vector in zip(sums, model, strict=True):
+                total.add_(vector, alpha=weight)
+    theta, buffers = (total.to(kind) for total, kind in zip(sums, kinds, strict=True))
+    return ModelState(theta, buffers)
 
 
 def project(theta: Tensor, radius: float) -> Tensor:

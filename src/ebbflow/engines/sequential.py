@@ -14,6 +14,7 @@ from ebbflow.core.evaluate import Score, evaluate
 from ebbflow.core.feed import Feed, first
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
 from ebbflow.core.rng import torch_generator
+from ebbflow.core.spanned import with_whole_states
 from ebbflow.core.types import Examples, Model, ModelState, State
 
 
@@ -27,6 +28,7 @@ class Sequential:
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the devices' new states."""
+        lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
         return [self._lane(lane, cohort) for lane in lanes]
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
@@ -54,6 +56,7 @@ class Sequential:
         self, lane: Lane, client: State, cohort: Cohort, place: int
     ) -> tuple[Upload, State]:
         theta, lr = lane.shared.theta, lane.lr
+        cohort = cohort.held([place])
         where = f"session {cohort.session}, round {cohort.round}, device {cohort.devices[place]}"
         step = 1
         if lr > torch.finfo(theta.dtype).max:

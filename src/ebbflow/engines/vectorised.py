@@ -9,8 +9,10 @@ block size and the number of workers are therefore free to follow the machine.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,11 +23,15 @@ from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, count, parts, score
 from ebbflow.core.feed import Feed, first
-from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, train
+from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, stacked, states_of, train
+from ebbflow.core.spanned import with_whole_states
 from ebbflow.core.types import Examples, Model, ModelState, State
+from ebbflow.engines.fused import Fused, fits
+from ebbflow.engines.tuning import BlockTuner
 
 PAD = 16  # mini-batches are filled up to a multiple of so many rows
-BLOCK_BYTES = 4 * 2**20  # what a block's mini-batch and vectors may take: about a core's cache
+BLOCK_BYTES = 32 * 2**20  # what a block may take at most; how much is best is measured
+GPU_BLOCK_BYTES = 256 * 2**20  # a GPU has no such cache to stay in, and wants more work at once
 WINDOW_BYTES = 256 * 2**20  # of devices that are grouped by the shape of their steps
 
 
@@ -49,8 +55,10 @@ class Vectorised:
         model: The model to train.
         examples: The training set, on the device that computes.
         recipe: Momentum and projection.
-        block: Devices per block; by default as many as fit the cache.
+        block: Devices per block; by default what proves to be fastest.
         workers: Threads, each of which computes on one core; by default one per core.
+        fused: Whether to use the native kernel for what it can do, where it was built.
+        vectorise: Whether devices are mapped together; by default where it pays for the model.
     """
 
     def __init__(
@@ -60,14 +68,19 @@ class Vectorised:
         recipe: Recipe,
         block: int | None = None,
         workers: int | None = None,
+        vectorise: bool | None = None,
+        fused: bool = True,
     ) -> None:
         if model.draws:
             self._refuse_draws(model)
         self._undisturbed = False
-        self.model = model
+        self._maps = model.maps(examples.x.is_cuda) if vectorise is None else vectorise
+        self.model = model.mapped() if self._maps else model
         self.feed = Feed(examples, model)
         self.recipe = recipe
         self.block = block
+        self._tuners: dict[int, BlockTuner] = {}  # by the number of lanes
+        self._fused = Fused(model, examples, recipe) if fused and fits(model, examples) else None
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
         cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(workers or cores, "ebbflow", _one_thread)
@@ -80,12 +93,23 @@ class Vectorised:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         if not cohort.devices:
             raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+        lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
+        quick = [self._fused is not None and self._fused.takes(lane) for lane in lanes]
+        fast = [lane for lane, yes in zip(lanes, quick, strict=True) if yes]
+        rest = [lane for lane, yes in zip(lanes, quick, strict=True) if not yes]
+        fused = iter(self._fused(self._pool, fast, cohort) if self._fused and fast else [])
+        mapped = iter(self._mapped(rest, cohort) if rest else [])
+        return [next(fused if yes else mapped) for yes in quick]
+
+    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        """Train in torch, in blocks of devices that are mapped together."""
         untouched = None if self._undisturbed else torch.get_rng_state()
         totals: list[Upload | None] = [None] * len(lanes)
         clients: list[dict[int, State]] = [{} for _ in lanes]
         for window in self._windows(len(cohort.devices), len(lanes)):
-            blocks = list(self._blocks(cohort, window))
-            results = self._pool.map(lambda block: self._train(lanes, cohort, block), blocks)
+            drawn = cohort.held(window)
+            blocks = list(self._blocks(drawn, window, len(lanes)))
+            results = self._pool.map(partial(self._timed, lanes, drawn), blocks)
             for uploads in _in_order(window, blocks, results, clients):
                 for i, upload in enumerate(uploads):
                     totals[i] = add_up(totals[i], upload)
@@ -125,7 +149,7 @@ class Vectorised:
         for start in range(0, devices, held):
             yield range(start, min(start + held, devices))
 
-    def _blocks(self, cohort: Cohort, window: range) -> Iterator[_Block]:
+    def _blocks(self, cohort: Cohort, window: range, lanes: int) -> Iterator[_Block]:
         """Group the devices whose steps have the same sizes, and cut each group into blocks."""
         alike: dict[tuple[int, ...], list[int]] = {}
         for place in window:
@@ -134,17 +158,28 @@ class Vectorised:
             padded = sizes if self.model.batch_statistics else (-(-n // PAD) * PAD for n in sizes)
             alike.setdefault(tuple(padded), []).append(place)
         for rows, places in alike.items():
-            size = self._block_size(max(rows, default=0))
-            for at in range(0, len(places), size):
+            at = 0
+            while at < len(places):
+                size = self._block_size(max(rows, default=0), lanes)
                 yield _Block(tuple(places[at : at + size]), rows)
+                at += size
 
-    def _block_size(self, rows: int) -> int:
-        if not self.model.vectorise:
-            return 1
-        if self.block is not None:
-            return self.block
-        held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
-        return max(1, BLOCK_BYTES // held)
+    def _block_size(self, rows: int, lanes: int) -> int:
+        if not self._maps or self.block is not None:
+            return self.block or 1
+        if lanes not in self._tuners:
+            held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
+            room = GPU_BLOCK_BYTES if self.feed.examples.x.is_cuda else BLOCK_BYTES
+            self._tuners[lanes] = BlockTuner(room // held)
+        return self._tuners[lanes].next()
+
+    def _timed(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
+        began = time.perf_counter()
+        trained = self._train(lanes, cohort, block)
+        if tuner := self._tuners.get(len(lanes)):
+            count = len(block.places)
+            tuner.took(count, count * sum(block.rows), time.perf_counter() - began)
+        return trained
 
     def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
         """Train one block in every lane, over mini-batches that are gathered once."""
@@ -161,9 +196,7 @@ class Vectorised:
         self, lane: Lane, devices: Sequence[int], batches: Sequence[Batch], samples: Tensor
     ) -> Trained:
         theta, buffers, extras = lane.shared
-        fresh = lane.algorithm.init_client(lane.shared)
-        states = [lane.clients.get(device, fresh) for device in devices]
-        client = {name: torch.stack([state[name] for state in states]) for name in fresh}
+        client = stacked(states_of(lane, devices))
 
         def one(
             theta: Tensor, buffers: Tensor, client: State, batches: Sequence[Batch], samples: Tensor
@@ -173,7 +206,7 @@ class Vectorised:
                 self.model, lane.algorithm, self.recipe, shared, client, batches, lane.lr, samples
             )
 
-        if self.model.vectorise:
+        if self._maps:
             # Every device gets its own copy of theta: the first step is then a product over a
             # batch of devices like all others, whose result no neighbour in the block can touch.
             count = len(devices)

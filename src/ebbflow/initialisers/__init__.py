@@ -1,6 +1,7 @@
 """Ways to start a session, one file each; `INITIALISERS` names them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from ebbflow.core.types import Initialiser, Layout
 from ebbflow.initialisers.average import average
@@ -15,3 +16,8 @@ INITIALISERS: dict[str, Callable[[Layout, str, float], Initialiser]] = {
     "continuous": lambda layout, distance, scale: continuous(),
 }
 """Builders by name; each takes the model's layout, the distance's name and R."""
+
+SKETCHED: dict[str, Callable[[Layout, str, float], Initialiser]] = {
+    "warm_start": partial(warm_start, sketched=True),
+}
+"""Those that have a way of their own for ``warm_start.signature = "sketch"``."""

@@ -13,7 +13,7 @@ def average() -> Initialiser:
         if not past.entries:
             return Start(carried)
         weight = 1 / len(past.entries)
-        model = vector.mix([entry.model for entry in past.entries], [weight] * len(past.entries))
+        model = vector.mix((entry.model for entry in past.entries), [weight] * len(past.entries))
         return Start(model, {entry.session: weight for entry in past.entries})
 
     return start

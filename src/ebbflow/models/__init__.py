@@ -10,6 +10,7 @@ from ebbflow.models.embedding import embedding
 from ebbflow.models.flops import flops
 from ebbflow.models.mlp import mlp
 from ebbflow.models.module import from_module
+from ebbflow.models.precision import at_precision
 from ebbflow.models.resnet import resnet18, resnet34
 from ebbflow.models.softmax import softmax
 from ebbflow.models.weights import load_weights
@@ -27,6 +28,7 @@ its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."
 
 __all__ = [
     "MODELS",
+    "at_precision",
     "cnn",
     "embedding",
     "flops",

@@ -32,9 +32,10 @@ class _ConvNet(nn.Module):
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = norm(conv(x)).relu()
-            if i in _POOLED:
+            x = norm(conv(x))
+            if i in _POOLED:  # first, since it leaves a quarter for the ReLU and changes no number
                 x = max_pool2d(x, 2)
+            x = x.relu_()
         features = self.fc1(x.flatten(1)).relu()
         return self.fc2(self._dropped(features, noise)), features
 
@@ -64,7 +65,6 @@ def cnn(sample_shape: tuple[int, ...], classes: int, dropout: float = 0.4) -> Mo
     return from_module(
         lambda: _ConvNet((channels, height, width), classes, rate),
         "cnn",
-        vectorise=False,
         noise=(FEATURES,) if rate else None,
         channels_last=True,
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Buffers, Layout, Model, ModelState, Output, Theta
+from ebbflow.core.types import Bags, Buffers, Layout, Model, ModelState, Output, Theta
 from ebbflow.models.checks import whole
 
 PADDING = 0
@@ -36,7 +36,7 @@ def embedding(
         ("embedding.weight", "classifier.weight", "classifier.bias"),
         ((vocabulary, width), (classes, width), (classes,)),
     )
-    table, weight, bias = layout.slices().values()
+    table = layout.slices()["embedding.weight"]
 
     def initial(draw: torch.Generator) -> ModelState:
         # N(0, 1) for the words, nothing for the padding, the usual draw of a linear layer.
@@ -47,26 +47,39 @@ def embedding(
         theta[table.stop :].uniform_(-bound, bound, generator=draw)
         return ModelState(theta, torch.zeros(0))
 
+    def shares(x: Tensor, dtype: torch.dtype) -> Tensor:
+        _check_tokens(x, vocabulary)
+        words = x != PADDING
+        return words / (words.sum(1, keepdim=True).to(dtype) + _EPSILON)
+
     def mean(theta: Theta, x: Tensor) -> Tensor:
         rows = theta[table].view(vocabulary, width)
         return embedding_bag(x, rows, mode="sum", padding_idx=PADDING) / _counts(x, theta)
+
+    def head(tail: Tensor, features: Tensor) -> Tensor:
+        return torch.addmm(tail[-classes:], features, tail[:-classes].view(classes, width).T)
+
+    def pull(tail: Tensor, features: Tensor, cotangent: Output) -> tuple[Tensor, Tensor]:
+        slope = torch.addmm(
+            cotangent.features, cotangent.logits, tail[:-classes].view(classes, width)
+        )
+        of_weight = (cotangent.logits.T @ features).view(-1)
+        return slope, torch.cat([of_weight, cotangent.logits.sum(0)])
 
     def forward(
         theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
     ) -> tuple[Output, Buffers]:
         _check_tokens(x, vocabulary)
         features = mean(theta, x)
-        logits = features @ theta[weight].view(classes, width).T + theta[bias]
-        return Output(logits, features), buffers
+        return Output(head(theta[table.stop :], features), features), buffers
 
     def pullback(theta: Theta, x: Tensor, cotangent: Output) -> Tensor:
-        slope = cotangent.logits @ theta[weight].view(classes, width) + cotangent.features
+        slope, of_tail = pull(theta[table.stop :], mean(theta, x), cotangent)
         share = slope / _counts(x, theta)
         gradient = torch.zeros_like(theta)
         text, place = (x != PADDING).nonzero(as_tuple=True)
         gradient[table].view(vocabulary, width).index_add_(0, x[text, place], share[text])
-        gradient[weight] = (cotangent.logits.T @ mean(theta, x)).view(-1)
-        gradient[bias] = cotangent.logits.sum(0)
+        gradient[table.stop :] = of_tail
         return gradient
 
     return Model(
@@ -77,6 +90,7 @@ def embedding(
         forward,
         pullback=pullback,
         vectorise=False,  # a copy of the table for every device of a block would fill the memory
+        bags=Bags(vocabulary, width, shares, head, pull),
     )
 
 

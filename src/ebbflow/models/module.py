@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +14,19 @@ from torch.func import functional_call
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Buffers, Model, ModelState, Output, Theta
+from ebbflow.core.types import (
+    Buffers,
+    Cotangent,
+    Differentiate,
+    Forward,
+    Gradient,
+    Model,
+    ModelState,
+    Output,
+    Precision,
+    Theta,
+)
+from ebbflow.models.precision import in_bfloat16
 
 
 class _OwnCopy(threading.local):
@@ -63,6 +76,27 @@ def _as_output(result: Any, name: str) -> Output:
     )
 
 
+def _with_channels_last(x: Tensor) -> Tensor:
+    # In words that vmap understands, which knows no memory formats.
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+def _taker(place: Tensor, name: str, unused: dict[str, Tensor]) -> Callable[[Tensor], None]:
+    """Return what moves a parameter's gradient to its place in the flat vector.
+
+    It does so the moment the gradient is there: it is still in the cache, and its memory serves
+    the next layer's.
+    """
+
+    def take(leaf: Tensor) -> None:
+        if leaf.grad is not None:
+            place.copy_(leaf.grad)
+        leaf.grad = None
+        unused.pop(name, None)
+
+    return take
+
+
 def from_module(
     build: Callable[[], nn.Module],
     name: str = "module",
@@ -109,30 +143,75 @@ def from_module(
         theta = vector.flatten({n: p.detach() for n, p in _trained(fresh)}, layout)
         return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
 
-    def forward(
-        theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
-    ) -> tuple[Output, Buffers]:
+    def run(
+        parameters: dict[str, Tensor],
+        running: dict[str, Tensor],
+        x: Tensor,
+        noise: Tensor | None,
+        train: bool,
+        lower: bool,
+    ) -> Output:
+        """Call the module, which updates the running statistics in place."""
         module = own.on(x.device).train(train)
-        if channels_last and not train:
-            x = x.contiguous(memory_format=torch.channels_last)
-        # Copies of every buffer, each of its own: BatchNorm updates them in place, its integer
-        # counter included, and forward must change nothing that anybody else can see.
-        running = {n: b.clone() for n, b in vector.unflatten(buffers, buffer_layout).items()}
         counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
-        tensors = {**vector.unflatten(theta, layout), **running, **counters}
-        output = _as_output(
-            functional_call(module, tensors, (x,) if noise is None else (x, noise)), name
-        )
-        return output, vector.flatten(running, buffer_layout) if running else buffers
+        given = (x,) if noise is None else (x, noise)
+        with in_bfloat16(x.device) if lower and train else nullcontext():
+            result = functional_call(module, {**parameters, **running, **counters}, given)
+        output = _as_output(result, name)
+        dtype = next(iter(parameters.values())).dtype
+        return Output(output.logits.to(dtype), output.features.to(dtype))
 
-    return Model(
-        name=name,
-        layout=layout,
-        buffer_layout=buffer_layout,
-        initial=initial,
-        forward=forward,
-        vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
-        batch_statistics=batch_statistics,
-        noise=noise,
-        draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
-    )
+    def functions(lower: bool) -> tuple[Forward, Differentiate]:
+        def forward(
+            theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+        ) -> tuple[Output, Buffers]:
+            if channels_last and not train:
+                x = _with_channels_last(x)
+            # A copy of every single buffer: BatchNorm updates them in place, and under vmap what
+            # it does to a part of a longer vector would be lost.
+            running = {n: b.clone() for n, b in vector.unflatten(buffers, buffer_layout).items()}
+            output = run(vector.unflatten(theta, layout), running, x, noise, train, lower)
+            return output, vector.flatten(running, buffer_layout) if running else buffers
+
+        def gradient(
+            theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
+        ) -> tuple[Gradient, Buffers]:
+            if channels_last:
+                x = _with_channels_last(x)
+            found, after = torch.empty_like(theta), buffers.clone()
+            leaves = vector.unflatten(theta.detach(), layout)
+            places = vector.unflatten(found, layout)
+            unused = dict(places)
+            with torch.enable_grad():
+                for part, leaf in leaves.items():
+                    take = _taker(places[part], part, unused)
+                    leaf.requires_grad_().register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
+                running = vector.unflatten(after, buffer_layout)
+                output = run(leaves, running, x, noise, True, lower)
+            slopes = cotangent(Output(output.logits.detach(), output.features.detach()))
+            pairs = [pair for pair in zip(output, slopes, strict=True) if pair[0].requires_grad]
+            torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
+            for place in unused.values():
+                place.zero_()
+            return found, after
+
+        return forward, gradient
+
+    def at_precision(precision: Precision) -> Model:
+        forward, gradient = functions(lower=precision == "bf16")
+        return Model(
+            name=name,
+            layout=layout,
+            buffer_layout=buffer_layout,
+            initial=initial,
+            forward=forward,
+            gradient=gradient,
+            vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
+            vectorise_on_gpu=vectorise is not False,
+            batch_statistics=batch_statistics,
+            noise=noise,
+            draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
+            at_precision=at_precision,
+        )
+
+    return at_precision("fp32")

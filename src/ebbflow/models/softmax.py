@@ -38,4 +38,6 @@ def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
         slope = cotangent.logits + cotangent.features
         return torch.cat([(slope.T @ x.flatten(1)).view(-1), slope.sum(0)])
 
-    return Model("softmax", layout, Layout((), ()), initial, forward, pullback=pullback)
+    return Model(
+        "softmax", layout, Layout((), ()), initial, forward, pullback=pullback, linear=True
+    )

@@ -15,10 +15,8 @@ from ebbflow.config import Config, nearest
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Session
 from ebbflow.data import datasets
-from ebbflow.data.distributions import DISTRIBUTIONS
-from ebbflow.data.partition import PARTITIONS
-from ebbflow.experiment import build_sessions
 from ebbflow.report.plots import drawing
+from ebbflow.sessions import KINDS, build_sessions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,10 +55,9 @@ class Shares(NamedTuple):
 
 def shares_of(config: Config, dataset: Dataset | None = None) -> Shares:
     """Return who holds what under the first seed; nothing is trained."""
-    kinds = [*PARTITIONS, *DISTRIBUTIONS]
     kind = config.partition.kind
-    if kind not in kinds:
-        raise nearest(kind, kinds, "partition", "partition.kind")
+    if kind not in KINDS:
+        raise nearest(kind, KINDS, "partition", "partition.kind")
     if dataset is None:
         limits = config.data
         dataset = datasets.load(

@@ -1,0 +1,59 @@
+"""A run of the benchmarks: suites by name, each in a fresh process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+from ebbflow.bench.results import Suite
+from ebbflow.config import nearest
+from ebbflow.core.errors import EbbflowError
+
+SUITES = {
+    "W1": "ebbflow.bench.suites:w1",
+    "W2": "ebbflow.bench.suites:w2",
+    "W3": "ebbflow.bench.suites:w3",
+    "W4": "ebbflow.bench.suites:w4",
+    "cells": "ebbflow.bench.cells:cells",
+    "scaling": "ebbflow.bench.scaling:scaling",
+    "profile": "ebbflow.bench.profile:profile",
+}
+"""Where each suite is: a function of the number of repeats and the folder of the peers."""
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Return the suites that were named, in the order of the page; without names all of them.
+
+    >>> chosen(["scaling", "w1"])
+    ['W1', 'scaling']
+    """
+    by_lower = {name.lower(): name for name in SUITES}
+    found = []
+    for name in names:
+        if name.lower() not in by_lower:
+            raise nearest(name, SUITES, "benchmark", "ebbflow bench")
+        found.append(by_lower[name.lower()])
+    return [name for name in SUITES if name in found] if found else list(SUITES)
+
+
+def _suite(name: str, repeats: int, peers: Path | None) -> Suite:
+    module, _, function = SUITES[name].partition(":")
+    suite: Callable[[int, Path | None], Suite] = getattr(import_module(module), function)
+    return suite(repeats, peers)
+
+
+def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
+    """Measure a suite in a process that has done nothing else before."""
+    if repeats < 1:
+        raise EbbflowError(f"--repeats {repeats} measures nothing: give at least 1")
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        try:
+            return process.submit(_suite, name, repeats, peers).result()
+        except BrokenProcessPool:
+            raise EbbflowError(
+                f"the process that measured {name} was killed, perhaps for want of memory"
+            ) from None

@@ -1,0 +1,187 @@
+"""The works that are timed, drawn by name, so that every contender has the same one.
+
+A work is a model, a data set, and the mini-batches of a few rounds that are taken in turn. `export`
+writes it as plain arrays, for contenders that know nothing of ebbflow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ebbflow.core.local import Cohort, Recipe
+from ebbflow.core.rng import generator, torch_generator
+from ebbflow.core.types import Examples, Model, ModelState
+from ebbflow.data.batches import local_batches
+from ebbflow.models import MODELS
+
+ROUNDS = 3  # drawn, and taken in turn
+SEED = 0
+ZIPF_SHIFT = 2.7  # of the frequencies 1 / (rank + shift), as in English texts
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some rounds of FedAvg: who trains on which rows, from which model, at which rate."""
+
+    name: str
+    title: str
+    model: Model
+    initial: ModelState
+    examples: Examples
+    cohorts: tuple[Cohort, ...]
+    batch: int
+    lr: float
+    recipe: Recipe
+
+    @property
+    def device_steps(self) -> int:
+        """Local steps of all devices in one round."""
+        return sum(len(steps) for steps in self.cohorts[0].batches)
+
+    def cohort(self, turn: int) -> Cohort:
+        """Return the cohort of a round."""
+        return self.cohorts[turn % len(self.cohorts)]
+
+
+def _work(
+    name: str,
+    title: str,
+    model: Model,
+    examples: Examples,
+    devices: int,
+    batch: int,
+    lr: float,
+) -> Work:
+    """Give every device as many rows as another, in one shuffled pass a round."""
+    samples = len(examples) // devices
+    shards = np.arange(devices * samples).reshape(devices, samples)
+    cohorts = tuple(
+        Cohort(
+            1,
+            t + 1,
+            tuple(range(devices)),
+            tuple(
+                local_batches(
+                    generator(SEED, "bench", name, t, device),
+                    shard,
+                    -(-samples // batch),
+                    batch,
+                    "one_pass",
+                )
+                for device, shard in enumerate(shards)
+            ),
+            (samples,) * devices,
+            (SEED, "bench"),
+            tuple(shards),
+        )
+        for t in range(ROUNDS)
+    )
+    initial = model.initial(torch_generator(SEED, "bench", name, "initial"))
+    return Work(name, title, model, initial, examples, cohorts, batch, lr, Recipe())
+
+
+def softmax_work(devices: int = 100, samples: int = 600, batch: int = 128) -> Work:
+    """Return W1: softmax regression on inputs of MNIST's size."""
+    draw = torch_generator(SEED, "bench", "W1", "data")
+    x = torch.rand(devices * samples, 784, generator=draw)
+    y = torch.randint(0, 10, (len(x),), generator=draw)
+    title = f"softmax regression 784 → 10, {devices} devices, {samples} samples each in one pass"
+    model = MODELS["softmax"]((784,), 10)
+    return _work("W1", title, model, Examples(x, y), devices, batch, 0.01)
+
+
+def cnn_work(devices: int = 20, samples: int = 160, batch: int = 32, side: int = 32) -> Work:
+    """Return W2: the convolutional network for SVHN, without its dropout."""
+    draw = torch_generator(SEED, "bench", "W2", "data")
+    x = torch.randn(devices * samples, 3, side, side, generator=draw)
+    y = torch.randint(0, 10, (len(x),), generator=draw)
+    title = f"the SVHN network without dropout, {devices} devices, {samples} samples each"
+    model = MODELS["cnn"]((3, side, side), 10, dropout=0.0)
+    return _work("W2", title, model, Examples(x, y), devices, batch, 0.01)
+
+
+def resnet_work(samples: int = 128, side: int = 32) -> Work:
+    """Return W3: one step of ResNet-18."""
+    draw = torch_generator(SEED, "bench", "W3", "data")
+    x = torch.randn(samples, 3, side, side, generator=draw)
+    y = torch.randint(0, 10, (samples,), generator=draw)
+    title = f"ResNet-18 at {side} × {side}, one step of {samples} images on one thread"
+    model = MODELS["resnet18"]((3, side, side), 10)
+    return _work("W3", title, model, Examples(x, y), 1, samples, 0.01)
+
+
+def text_work(
+    devices: int = 100,
+    samples: int = 640,
+    batch: int = 128,
+    vocabulary: int = 30_522,
+    width: int = 300,
+    length: int = 60,
+) -> Work:
+    """Return W4: averaged embeddings, with words as frequent as in a natural text."""
+    draw = generator(SEED, "bench", "W4", "data")
+    frequency = 1 / (np.arange(vocabulary - 1) + ZIPF_SHIFT)
+    # Frequent words are not neighbours in the table; number 0 is padding.
+    words = 1 + draw.permutation(vocabulary - 1)
+    ranks = draw.choice(vocabulary - 1, (devices * samples, length), p=frequency / frequency.sum())
+    y = torch.from_numpy(draw.integers(0, 4, devices * samples))
+    title = f"averaged embeddings {vocabulary:,} × {width}, {devices} devices, {samples} texts each"
+    model = MODELS["embedding"]((length,), 4, vocabulary=vocabulary, width=width)
+    examples = Examples(torch.from_numpy(words[ranks]), y)
+    return _work("W4", title, model, examples, devices, batch, 0.1)
+
+
+WORKS: dict[str, Callable[[], Work]] = {
+    "W1": softmax_work,
+    "W2": cnn_work,
+    "W3": resnet_work,
+    "W4": text_work,
+}
+"""The works in the sizes that are reported."""
+
+INPUTS, ARRAYS, FACTS = "x.npy", "work.npz", "work.json"
+
+
+def export(work: Work, folder: Path) -> None:
+    """Write a work for contenders in other processes.
+
+    ``x.npy`` holds the inputs alone, so that several processes can map one copy; ``work.npz`` the
+    labels ``y``, the initial ``theta`` and ``buffers``, and ``order [rounds, devices, samples]``,
+    the rows of every device in the order in which it takes them, ``batch`` at a time; ``work.json``
+    the rest.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.array(
+        [[np.concatenate(steps) for steps in cohort.batches] for cohort in work.cohorts]
+    )
+    np.save(folder / INPUTS, work.examples.x.numpy())
+    np.savez(
+        folder / ARRAYS,
+        y=work.examples.y.numpy(),
+        theta=work.initial.theta.numpy(),
+        buffers=work.initial.buffers.numpy(),
+        order=order,
+    )
+    facts: dict[str, Any] = {
+        "name": work.name,
+        "model": work.model.name,
+        "names": work.model.layout.names,
+        "shapes": work.model.layout.shapes,
+        "buffer_names": work.model.buffer_layout.names,
+        "buffer_shapes": work.model.buffer_layout.shapes,
+        "devices": len(work.cohorts[0].devices),
+        "samples": work.cohorts[0].samples[0],
+        "batch": work.batch,
+        "lr": work.lr,
+        "momentum": work.recipe.momentum,
+        "inputs": list(work.examples.x.shape[1:]),
+        "classes": work.model.layout.shapes[-1][0],
+    }
+    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,75 @@
+"""Losses as records: what they need to know can be read by code that computes them faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, log_softmax, softmax, softplus
+
+from ebbflow.core.algorithm import Objective, cross_entropy
+from ebbflow.core.types import Labels, Output, State
+
+Target = Literal["teacher", "mixed"]
+"""What a student is compared with: the teacher's probabilities, or the label's one-hot vector
+with the classes of the previous session replaced by the teacher's probabilities, normalised."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """MOON's loss: cross-entropy + mu l_con, on the anchors ``global`` and ``previous``.
+
+    l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))), or
+    nothing where the device's state says that it has not been ``seen`` before.
+    """
+
+    mu: float
+    tau: float
+
+    def __call__(
+        self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        """Return the loss of every sample."""
+
+        def alike(name: str) -> Tensor:
+            return cosine_similarity(output.features, anchors[name].features, dim=-1, eps=1e-8)
+
+        contrast = softplus((alike("previous") - alike("global")) / self.tau)
+        return cross_entropy(output, labels, anchors, client) + self.mu * client["seen"] * contrast
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """``base`` + kl T^2 KL(target || student) on the anchor ``teacher``, at temperature T.
+
+    ``known`` are the labels of the previous session, for the mixed target.
+    """
+
+    base: Objective
+    kl: float
+    temperature: float
+    target: Target
+    known: tuple[int, ...]
+
+    def __call__(
+        self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        """Return the loss of every sample."""
+        p = self._wanted(anchors["teacher"].logits, labels)
+        log_q = log_softmax(output.logits / self.temperature, -1)
+        # xlogy is 0 at p = 0, where log p alone would be -inf.
+        divergence: Tensor = (torch.special.xlogy(p, p) - p * log_q).sum(-1)
+        own = self.base(output, labels, anchors, client)
+        return torch.add(own, divergence, alpha=self.kl * self.temperature**2)
+
+    def _wanted(self, logits: Tensor, labels: Labels) -> Tensor:
+        probabilities = softmax(logits / self.temperature, -1)
+        if self.target == "teacher":
+            return probabilities
+        classes = torch.arange(logits.shape[-1], device=logits.device)
+        old = torch.isin(classes, torch.tensor(list(self.known), device=logits.device))
+        hit = labels.unsqueeze(-1) == classes
+        mixed = torch.where(old, probabilities, hit.to(logits.dtype))
+        return mixed / mixed.sum(-1, keepdim=True)

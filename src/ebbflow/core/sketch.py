@@ -1,0 +1,370 @@
+"""Signatures in at most 4,096 numbers, and which past sessions they rule out.
+
+A signature G_z has as many entries as the model has parameters. Whether a past session z can have
+any weight beside the others, mu_(s,z) proportional to exp(-R d(G_s, G_z)), is mostly clear from far
+less: a random projection keeps every length and every distance up to a small error. So each session
+has a *sketch*, all sketches lie in one matrix, and one pass over it bounds every distance from
+below. Sessions are then measured exactly, the most promising first, until all that are left
+certainly add up to nothing. What is measured is exact; what is left out weighs less than `DROPPED`
+in all; where the bounds rule nothing out, everything is measured.
+
+**The projection** of a tensor x to k numbers. Its entries are laid out in columns of B >= k; all
+entries get random signs, a fast Hadamard transform H mixes every column, k of its rows are taken,
+and the columns are added up, again with random signs:
+
+    y_j = sum_c f_(j,c) (H D_c x_c)_j,    S x = y / sqrt(k).
+
+Every y_j is a sum of all entries of x, each with a random sign, so E||S x||^2 = ||x||^2, and the
+variance of ||S x||^2 is at most (2/k) ||x||^4, what k independent Gaussian rows have. Nothing of
+size k x n is ever made. Signs and rows are drawn by name: they are the same in every process, and
+do not depend on a run's seed.
+
+**The margin.** For a Gaussian S the length ||S x|| has a mean of at most ||x|| and exceeds it by
+more than t ||x||/sqrt(k) with a probability below exp(-t^2/2): it is a Lipschitz function of
+Gaussian numbers. We take t = `DEVIATIONS`, less than once in 10^13 comparisons; a signed Hadamard
+projection stands in for the Gaussian one, as is usual, and the tests look at its tails. For a sum
+of m lengths g = sum ||S x_i|| of differences x_i of unit vectors, of which none is longer than 2,
+the deviations add up in squares: t^2 sum ||x_i||^2/k <= (2 t^2/k) sum ||x_i||.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.rng import generator
+from ebbflow.core.types import Entry, Layout, Sketch
+
+Number = TypeVar("Number", np.float32, np.float64)
+
+LIMIT = 4096
+"""The most numbers that a sketch may have, the tensors' norms among them."""
+DEVIATIONS = 8.0
+"""The margin t on a projected length, in units of ||x||/sqrt(k)."""
+DROPPED = 1e-8
+"""What all sessions that are left out may weigh together: less than float32 rounds a mixture by."""
+ROUNDING = 1e-5
+"""The margin on float32 arithmetic, relative to the lengths of the two vectors compared."""
+
+_SCHEME = "1"  # changes whenever other numbers would come out
+_GROUP = 2**18  # entries that are transformed at a time: a megabyte, which a cache holds
+_SIGNS = np.array([1, -1], dtype=np.float32)
+_ROWS = 256  # so many sketches are compared at a time, for the same reason
+_KINDS = {"per_tensor": "tensors", "raw": "whole", "normalised": "whole", "inner_product": "whole"}
+
+
+class Part(NamedTuple):
+    """One projected tensor: its entries in the signature, its numbers in the sketch.
+
+    Where there are as many numbers as entries the tensor is kept as it is.
+    """
+
+    name: str
+    source: slice
+    target: slice
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the tensor."""
+        return int(self.source.stop - self.source.start)
+
+    @property
+    def numbers(self) -> int:
+        """Length k of its projection."""
+        return int(self.target.stop - self.target.start)
+
+    @property
+    def verbatim(self) -> bool:
+        """Whether the tensor is kept as it is."""
+        return self.size == self.numbers
+
+
+class Plan(NamedTuple):
+    """How signatures of one model are sketched for one distance."""
+
+    distance: str
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """Name under which sketches made by this plan are kept."""
+        return f"{_KINDS[self.distance]}-{_SCHEME}"
+
+    @property
+    def width(self) -> int:
+        """Number of values of a sketch, without the norms."""
+        return int(self.parts[-1].target.stop) if self.parts else 0
+
+
+def plan(layout: Layout, distance: str, limit: int = LIMIT) -> Plan:
+    """Share ``limit`` numbers out among the tensors that a distance looks at.
+
+    `per_tensor` weighs all tensors alike and leaves biases out: short tensors are kept as they are,
+    the others get equally many numbers. The other distances see one vector, and so does the sketch.
+
+    >>> layout = Layout(("a.weight", "b.weight", "b.bias"), ((90,), (4,), (9,)))
+    >>> [(part.name, part.numbers) for part in plan(layout, "per_tensor", 36).parts]
+    [('a.weight', 30), ('b.weight', 4)]
+    """
+    if distance not in _KINDS:
+        raise EbbflowError(
+            f'warm_start.signature = "sketch" knows no bound on the distance {distance!r}: set it '
+            f'to "exact", or choose {", ".join(_KINDS)}'
+        )
+    if _KINDS[distance] == "whole":
+        sources = {"": slice(0, layout.total)}
+    else:
+        sources = {name: at for name, at in layout.slices().items() if "bias" not in name}
+    sources = {name: at for name, at in sources.items() if at.stop > at.start}
+    left = limit - len(sources)  # every part has a norm
+    if left < len(sources):
+        raise EbbflowError(
+            f"the model has {len(sources)} tensors to compare, more than a sketch of {limit} "
+            'numbers can tell apart: set warm_start.signature to "exact"'
+        )
+    numbers: dict[str, int] = {}
+    for name, at in sorted(sources.items(), key=lambda item: item[1].stop - item[1].start):
+        numbers[name] = min(at.stop - at.start, left // (len(sources) - len(numbers)))
+        left -= numbers[name]
+    ends = np.cumsum([numbers[name] for name in sources]).tolist()
+    return Plan(
+        distance,
+        tuple(
+            Part(name, at, slice(end - numbers[name], end))
+            for (name, at), end in zip(sources.items(), ends, strict=True)
+        ),
+    )
+
+
+def sketch(signature: Tensor, how: Plan) -> Sketch:
+    """Return S u for the unit vector u = x/||x|| of every part x, and the norms ||x||.
+
+    A part of zeros stays zero.
+    """
+    flat = signature.detach().cpu()
+    values = np.zeros(how.width, dtype=np.float32)
+    norms = np.zeros(len(how.parts))
+    for i, part in enumerate(how.parts):
+        x = flat[part.source]
+        norms[i] = float(torch.linalg.vector_norm(x, dtype=torch.float64))
+        if norms[i] == 0:
+            continue
+        if part.verbatim:
+            values[part.target] = x.numpy() / norms[i]
+        else:
+            values[part.target] = _projected(x.numpy(), norms[i], part)
+    return Sketch(torch.from_numpy(values), torch.from_numpy(norms))
+
+
+def _projected(x: NDArray[np.float32], norm: np.float64, part: Part) -> NDArray[np.float64]:
+    """Return S x / ||x||, group by group of columns."""
+    # Rows enough to choose from, and a power of two.
+    height = min(1 << (4 * part.numbers - 1).bit_length(), 1 << (part.size - 1).bit_length())
+    rows = generator("sketch", _SCHEME, part.name, "rows")
+    chosen = np.sort(rows.permutation(height)[: part.numbers])
+    signs = generator("sketch", _SCHEME, part.name, "signs")
+    folds = generator("sketch", _SCHEME, part.name, "folds")
+    step = max(_GROUP // height, 1) * height
+    total = np.zeros(part.numbers)
+    for first in range(0, part.size, step):
+        piece = x[first : first + step]
+        columns = -(-len(piece) // height)
+        group = np.zeros(height * columns, dtype=np.float32)
+        np.divide(piece, norm, out=group[: len(piece)], casting="same_kind")
+        group *= _signs(signs, len(group))
+        mixed = _hadamard(group.reshape(height, columns))[chosen]
+        mixed *= _signs(folds, mixed.size).reshape(mixed.shape)
+        total += mixed.sum(axis=1, dtype=np.float64)
+    return total / math.sqrt(part.numbers)
+
+
+def _signs(draw: np.random.Generator, count: int) -> NDArray[np.float32]:
+    words = draw.bytes(-(-count // 32) * 4)
+    return _SIGNS.take(np.unpackbits(np.frombuffer(words, dtype=np.uint8), count=count))
+
+
+def _hadamard(columns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return H times the columns, H of entries +1 and -1, and write over them on the way."""
+    here, there = columns, np.empty_like(columns)
+    half = len(columns) // 2
+    while half:
+        pairs = here.reshape(-1, 2, half * columns.shape[1])
+        out = there.reshape(pairs.shape)
+        np.add(pairs[:, 0], pairs[:, 1], out=out[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=out[:, 1])
+        here, there = there, here
+        half //= 2
+    return here
+
+
+# --- what sketches say of distances --------------------------------------------------------------
+
+
+def lower_bounds(
+    how: Plan, one: Sketch, values: NDArray[np.float32], norms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return what the distances d(G_s, G_z) are at least, for all z at once.
+
+    Args:
+        how: The plan by which all of the sketches were made.
+        one: The sketch of G_s.
+        values: The values of the sketches of G_z, a row each.
+        norms: Their norms, a row each.
+    """
+    if not how.parts or not len(values):
+        return np.zeros(len(values))
+    own = one.norms.numpy()
+    if how.distance == "raw":
+        # ||a - b|| from unit vectors; relative to the longest, so that nothing overflows.
+        longest = max(float(norms.max()), float(own[0]))
+        if longest == 0:
+            return np.zeros(len(values))
+        lengths = norms[:, 0] / longest
+        here = (one.values.numpy() * (own[0] / longest)).astype(np.float32)
+        apart = _apart(how, here, values, lengths.astype(np.float32))
+        least = _least(how, apart, capped=False) - ROUNDING * (lengths + own[0] / longest)
+        return np.asarray(np.maximum(least, 0) * longest)
+    apart = _apart(how, one.values.numpy(), values)
+    least = np.maximum(_least(how, apart, capped=True) - 2 * ROUNDING * len(how.parts), 0)
+    if how.distance == "inner_product":
+        # 1 - <u, v> = ||u - v||^2 / 2, which float64 may round to just below zero.
+        return np.asarray(least**2 / 2 - 1e-12)
+    # Tensors that are zero on both sides do not count, as in `signature.per_tensor`.
+    counted = np.count_nonzero((norms > 0) | (own > 0), axis=1)
+    return np.asarray(least / np.maximum(counted, 1))
+
+
+def _apart(
+    how: Plan,
+    one: NDArray[np.float32],
+    values: NDArray[np.float32],
+    lengths: NDArray[np.float32] | None = None,
+) -> NDArray[np.float64]:
+    """Return ||S u_i - S v_i|| for every sketch and part."""
+    starts = [part.target.start for part in how.parts]
+    squares = np.empty((len(values), len(starts)))
+    for first in range(0, len(values), _ROWS):
+        rows = slice(first, first + _ROWS)
+        scaled = values[rows] if lengths is None else values[rows] * lengths[rows, np.newaxis]
+        difference = scaled - one
+        np.square(difference, out=difference)
+        squares[rows] = np.add.reduceat(difference, starts, axis=1)
+    return np.asarray(np.sqrt(squares))
+
+
+def _least(how: Plan, apart: NDArray[np.float64], capped: bool) -> NDArray[np.float64]:
+    """Return what the sum of all parts' true lengths is at least.
+
+    Args:
+        how: The plan.
+        apart: The projected lengths, a row per session.
+        capped: Whether no true length is above 2, as for differences of unit vectors.
+    """
+    sketched = np.array([not part.verbatim for part in how.parts])
+    known = apart[:, ~sketched].sum(axis=1)
+    if not sketched.any():
+        return np.asarray(known)
+    guessed = apart[:, sketched].sum(axis=1)
+    k = min(part.numbers for part in how.parts if not part.verbatim)
+    # g <= x + t x/sqrt(k), since the root of a sum of squares is at most the sum; solved for x.
+    least = guessed / (1 + DEVIATIONS / math.sqrt(k))
+    if capped:  # g <= x + t sqrt(2 x/k), solved for sqrt(x)
+        half = DEVIATIONS / math.sqrt(2 * k)
+        least = np.maximum(least, (np.sqrt(half**2 + guessed) - half) ** 2)
+    return np.asarray(known + least)
+
+
+def nearest_first(
+    bounds: NDArray[np.float64], measure: Callable[[int], float], scale: float
+) -> dict[int, float]:
+    """Measure distances, those with the least bounds first, until the rest weighs nothing.
+
+    Measuring ends as soon as n sessions are left whose bounds are at least b, and
+    n exp(-R b) <= DROPPED x (the sum of exp(-R d) over those measured).
+
+    Args:
+        bounds: What the distances are at least.
+        measure: Gives the distance of the i-th session.
+        scale: The paper's R.
+
+    Returns:
+        The distances that were measured, by place.
+
+    >>> exact = [0.5, 0.0, 1.5, 0.1]
+    >>> nearest_first(np.array([0.4, 0.0, 1.2, 0.0]), exact.__getitem__, 100.0)
+    {1: 0.0, 3: 0.1}
+    """
+
+    def power(excess: float) -> float:
+        return math.exp(-scale * excess) if excess > 0 else 1.0  # R may be infinite
+
+    found: dict[int, float] = {}
+    nearest, total = math.inf, 0.0  # sum of exp(-R (d - nearest))
+    for done, i in enumerate(np.argsort(bounds, kind="stable").tolist()):
+        excess = float(bounds[i]) - nearest
+        if excess > 0 and (len(bounds) - done) * power(excess) <= DROPPED * total:
+            break
+        distance = found[i] = measure(i)
+        if distance < nearest:
+            total = 1 + (total * power(nearest - distance) if total else 0)
+            nearest = distance
+        else:
+            total += power(distance - nearest)
+    return found
+
+
+class Table:
+    """The sketches of past sessions in one matrix, which grows with the history."""
+
+    def __init__(self, how: Plan) -> None:
+        self.plan = how
+        self._entries: list[Entry] = []
+        self._values: NDArray[np.float32] = np.empty((0, how.width), dtype=np.float32)
+        self._norms: NDArray[np.float64] = np.empty((0, len(how.parts)))
+
+    def lower_bounds(self, signature: Tensor, entries: Sequence[Entry]) -> NDArray[np.float64]:
+        """Return what the distances of the entries' signatures from this one are at least."""
+        self._hold(entries)
+        count = len(entries)
+        own = sketch(signature, self.plan)
+        return lower_bounds(self.plan, own, self._values[:count], self._norms[:count])
+
+    def _hold(self, entries: Sequence[Entry]) -> None:
+        # A history mostly grows at its end; if it was thinned out its rows are put in anew.
+        held = len(self._entries)
+        if len(entries) < held or any(map(_other, self._entries, entries)):
+            held = 0
+        if len(entries) > len(self._values):
+            room = len(entries) + len(entries) // 4
+            self._values = _grown(self._values, held, room)
+            self._norms = _grown(self._norms, held, room)
+        self._entries = list(entries)
+        for i in range(held, len(entries)):
+            row = self._sketch(entries[i])
+            self._values[i], self._norms[i] = row.values.numpy(), row.norms.numpy()
+
+    def _sketch(self, entry: Entry) -> Sketch:
+        """Return an entry's sketch: the one that lies beside it, or a new one."""
+        kept = entry.sketch
+        if kept is not None and kept.values.shape == (self.plan.width,):
+            return kept
+        if entry.signature is None:
+            raise ValueError(f"session {entry.session} has no signature to sketch")
+        return sketch(entry.signature, self.plan)
+
+
+def _other(a: Entry, b: Entry) -> bool:
+    return a is not b
+
+
+def _grown(rows: NDArray[Number], held: int, room: int) -> NDArray[Number]:
+    grown = np.empty((room, rows.shape[1]), dtype=rows.dtype)
+    grown[:held] = rows[:held]
+    return grown

@@ -1,0 +1,85 @@
+"""A training step in bfloat16: half the bits, three decimal digits, float32's range.
+
+Products and convolutions take their operands rounded to bfloat16, add up in float32 and round what
+comes out; derivatives go back in the same way. Weights, momentum, batch statistics, losses and all
+that is sent stay float32, and so does evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.types import Model, Precision
+
+_PRODUCTS = frozenset(
+    {
+        torch.conv1d,
+        torch.conv2d,
+        torch.conv3d,
+        torch.conv_transpose1d,
+        torch.conv_transpose2d,
+        torch.conv_transpose3d,
+        functional.linear,
+        *(getattr(torch, name) for name in ("matmul", "mm", "bmm", "addmm", "baddbmm")),
+        *(getattr(Tensor, name) for name in ("matmul", "mm", "bmm", "addmm", "baddbmm")),
+        Tensor.__matmul__,
+        Tensor.__rmatmul__,
+    }
+)
+
+
+def _rounded(value: Any) -> Any:
+    # Autograd rounds the derivative on its way back through the same two casts.
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.bfloat16().to(value.dtype)
+    return value
+
+
+class _Rounding(TorchFunctionMode):
+    """Products of numbers that are rounded to bfloat16, computed in float32.
+
+    For a processor without instructions for bfloat16, on which torch's own products of it are ten
+    to twenty times as slow as those of float32. The numbers are the same but for the order of sums.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _PRODUCTS:
+            return func(*args, **kwargs)
+        named = {name: _rounded(value) for name, value in kwargs.items()}
+        return _rounded(func(*(_rounded(value) for value in args), **named))
+
+
+def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which a module's forward pass is one in bfloat16."""
+    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return _Rounding()
+    # A weight is used once in a pass: keeping its cast would only cost a lock and memory.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def at_precision(model: Model, precision: Precision) -> Model:
+    """Return the model with this precision of its training step, or say that it has no such."""
+    if precision == "fp32":
+        return model
+    if model.at_precision is None:
+        raise EbbflowError(
+            f'precision = "{precision}": the model {model.name} has its gradient in closed form '
+            'and trains in float32 only: set precision = "fp32", or a model.kind that is a module, '
+            "such as mlp or cnn"
+        )
+    return model.at_precision(precision)

@@ -1,0 +1,241 @@
+"""The fused kernel gives what torch gives, alone or in company, and is never needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.local import Cohort, Lane, Recipe, Trained
+from ebbflow.core.types import Examples, Gradient, State, Theta
+from ebbflow.engines import Sequential, Vectorised, native
+from ebbflow.engines.fused import Fused, fits
+from ebbflow.models import softmax
+from tests.engines.rounds import (
+    CLASSES,
+    MANY,
+    RECIPE,
+    SHAPE,
+    Federation,
+    assert_agree,
+    cohort,
+    examples,
+    lane,
+    reference,
+    same_bits,
+    visits,
+)
+
+MODEL = softmax(SHAPE, CLASSES)
+SOURCE = Path(native.__file__).with_name("softmax.c")
+built = pytest.mark.skipif(native.library() is None, reason="the fused kernel was not built here")
+
+
+def algorithms() -> dict[str, Algorithm]:
+    """Return every algorithm that the kernel takes, distillation on top of two of them."""
+    found = {name: build() for name, build in ALGORITHMS.items()}
+    teacher = MODEL.initial(torch.Generator().manual_seed(9))
+    for target in ("teacher", "mixed"):
+        found[f"distilled, {target}"] = distilled(
+            found["fedavg"],
+            teacher,
+            (0, 1, 2),
+            0.5,
+            2.0,
+            target,  # type: ignore[arg-type]
+        )
+        found[f"distilled moon, {target}"] = distilled(
+            found["moon"],
+            teacher,
+            (0, 1, 2),
+            1.5,
+            0.7,
+            target,  # type: ignore[arg-type]
+        )
+    return found
+
+
+every_algorithm = pytest.mark.parametrize("name", algorithms())
+
+
+@pytest.fixture
+def engines() -> Iterator[tuple[Vectorised, Sequential]]:
+    fast = Vectorised(MODEL, examples(), RECIPE, workers=2)
+    yield fast, Sequential(MODEL, examples(), RECIPE)
+    fast.close()
+
+
+@built
+@every_algorithm
+def test_the_kernel_takes_every_algorithm_of_ours(name: str) -> None:
+    assert fits(MODEL, examples())
+    assert Fused.takes(lane(MODEL, algorithms()[name]))
+
+
+@built
+@every_algorithm
+def test_three_rounds_agree_with_the_reference(
+    name: str, engines: tuple[Vectorised, Sequential]
+) -> None:
+    algorithm = algorithms()[name]
+    start = MODEL.initial(torch.Generator().manual_seed(1))
+    runs = [Federation(engine, algorithm, start) for engine in engines]
+    for who in visits():
+        for run in runs:
+            run.round(who)
+    fast, slow = (run.tensors() for run in runs)
+    assert fast.keys() == slow.keys()
+    for key in slow:
+        torch.testing.assert_close(fast[key], slow[key], rtol=1e-4, atol=2e-6, msg=key)
+    assert not torch.equal(slow["theta"], start.theta)
+
+
+@built
+@given(
+    inputs=st.integers(1, 40),
+    classes=st.integers(2, 13),
+    sizes=st.lists(st.lists(st.integers(1, 19), max_size=4), min_size=1, max_size=9),
+    momentum=st.sampled_from([0.0, 0.9]),
+    radius=st.sampled_from([None, 0.5]),
+    name=st.sampled_from(["fedavg", "fedprox", "scaffold", "moon"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_shape_agrees_with_the_reference(
+    inputs: int,
+    classes: int,
+    sizes: list[list[int]],
+    momentum: float,
+    radius: float | None,
+    name: str,
+) -> None:
+    model, data = softmax((inputs,), classes), examples((inputs,), classes)
+    recipe, algorithm = Recipe(momentum, radius), ALGORITHMS[name]()
+    at = lane(model, algorithm)
+    who = cohort(sizes)._replace(samples=tuple(1 + sum(own) for own in sizes))
+    engine = Vectorised(model, data, recipe, workers=1)
+    try:
+        (fast,) = engine([at], who)
+        again, second = lane(model, algorithm, clients=fast[1]), cohort(sizes, seed=1)
+        second = second._replace(samples=who.samples)
+        (later,) = engine([again], second)
+    finally:
+        engine.close()
+    slow = Sequential(model, data, recipe)
+    assert_agree(fast, slow([at], who)[0], at, within=3e-5)
+    assert_agree(later, slow([again], second)[0], again, within=3e-5)
+
+
+def trained(lanes: list[Lane], who: Cohort, workers: int = 1) -> list[Trained]:
+    engine = Vectorised(MODEL, examples(), RECIPE, workers=workers)
+    try:
+        return engine(lanes, who)
+    finally:
+        engine.close()
+
+
+@built
+def test_neither_workers_nor_company_change_a_bit() -> None:
+    who = cohort(MANY)
+    lanes = [lane(MODEL, algorithm) for algorithm in algorithms().values()]
+    together = trained(lanes, who, workers=3)
+    for at, found in zip(lanes, together, strict=True):
+        assert same_bits(trained([at], who)[0], found), at.algorithm.name
+
+
+@built
+def test_lanes_that_the_kernel_cannot_take_run_in_torch_beside_the_others() -> None:
+    def direction(g: Gradient, theta: Theta, shared: Broadcast, client: State) -> Gradient:
+        return g.sign()
+
+    own = Algorithm("sign", direction=direction)
+    first_option = ALGORITHMS["scaffold"](option=1)
+    lanes = [lane(MODEL, a) for a in (own, Algorithm("fedavg"), first_option, Algorithm("b"))]
+    assert [Fused.takes(at) for at in lanes] == [False, True, False, True]
+    who = cohort(MANY)
+    for at, found, wanted in zip(
+        lanes, trained(lanes, who, 2), reference(MODEL, lanes, who), strict=True
+    ):
+        if at.algorithm is not own:  # a sign is no continuous function of rounding
+            assert_agree(found, wanted, at)
+        assert same_bits(found, trained([at], who)[0])
+
+
+@built
+def test_what_is_not_finite_stays_so(engines: tuple[Vectorised, Sequential]) -> None:
+    at = lane(MODEL, Algorithm("fedavg"), lr=1e38)
+    ((total, _),) = engines[0]([at], cohort([(5, 5, 5), (3, 3)]))
+    assert not bool(torch.isfinite(total.delta).all())
+
+
+@built
+def test_probabilities_survive_large_scores() -> None:
+    data = replace(examples(), x=examples().x * 300)
+    at, who = lane(MODEL, Algorithm("fedavg")), cohort([(20, 20)])
+    engine = Vectorised(MODEL, data, RECIPE, workers=1)
+    (found,) = engine([at], who)
+    engine.close()
+    assert_agree(found, reference(MODEL, [at], who, data)[0], at, within=1e-4)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Examples(examples().x.double(), examples().y),
+        Examples(examples().x.transpose(2, 3), examples().y),
+        Examples(examples().x, examples().y + 1),
+    ],
+    ids=["float64", "strided", "unknown_label"],
+)
+def test_data_that_the_kernel_cannot_read_go_through_torch(data: Examples) -> None:
+    assert not fits(MODEL, data)
+
+
+def test_without_the_kernel_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert not fits(MODEL, examples())
+    at, who = lane(MODEL, Algorithm("fedavg")), cohort(MANY)
+    assert_agree(trained([at], who)[0], reference(MODEL, [at], who)[0], at)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
+    strict = [
+        "-Wall",
+        "-Wextra",
+        "-Wshadow",
+        "-Wno-psabi",
+        "-Werror",
+        "-std=gnu11",
+        "-O2",
+        "-fPIC",
+        "-shared",
+    ]
+    target = tmp_path / "kernel.so"
+    command = ["cc", *strict, "-o", str(target), str(SOURCE), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@built
+def test_rows_beyond_the_data_are_never_asked_for() -> None:
+    """The kernel trusts its rows, so they must come from the cohort alone: none is padding."""
+    who = cohort([(3,), (9, 1)])
+    untouched = replace(examples(), x=examples().x.clone())
+    used = np.unique(np.concatenate([rows for own in who.batches for rows in own]))
+    unused = np.setdiff1d(np.arange(len(untouched)), used)
+    untouched.x[unused] = float("nan")
+    at = lane(MODEL, Algorithm("fedavg"))
+    engine = Vectorised(MODEL, untouched, RECIPE, workers=1)
+    ((total, _),) = engine([at], who)
+    engine.close()
+    assert bool(torch.isfinite(total.delta).all())
