@@ -48,7 +48,7 @@ def test_compare_returns_rounds_rows_and_events() -> None:
     assert isinstance(found, Records)
     assert len(found.rounds) == 4 * 3 * 3  # sessions, rounds, methods
     assert {row["method"] for row in found.rows} == {"warm_start", "previous", "average"}
-    assert {event["event"] for event in found.events} == {"start"}
+    assert {event["event"] for event in found.events} == {"start", "costs"}
     assert found.config["partition"]["devices"] == 4
     assert found.folder is None
 

@@ -26,7 +26,7 @@ from ebbflow.core import files
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Gradient, Session, State, Theta
-from ebbflow.history.store import Store
+from ebbflow.history.store import Store, StoredEntry
 from ebbflow.layers import Layers
 from ebbflow.records import Round
 from ebbflow.runs import RunFolder
@@ -285,6 +285,87 @@ def _dying(call: int) -> Callable[[Store, Collection[int]], None]:
         really(self, sessions)
 
     return keep
+
+
+# --- sketches ------------------------------------------------------------------------------------
+
+SKETCH = {"warm_start.signature": "sketch", "warm_start.scale": 400.0, "sessions": 6}
+
+
+@pytest.fixture(scope="module")
+def sketched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run that leaves past sessions out by their sketches."""
+    folder = tmp_path_factory.mktemp("sketched") / "run"
+    experiment.run(configured(**SKETCH), folder)
+    return folder
+
+
+def test_a_run_with_sketches_is_the_run_without(sketched: Path, tmp_path: Path) -> None:
+    exact = tmp_path / "exact"
+    experiment.run(configured(**SKETCH | {"warm_start.signature": "exact"}), exact)
+    fields = [[r._asdict() for r in records.read_rounds(path)] for path in (sketched, exact)]
+    for ours, theirs in zip(*fields, strict=True):
+        assert ours.pop("loss") == pytest.approx(theirs.pop("loss"), rel=1e-5)
+        assert ours == theirs
+    for ours, theirs in zip(events(sketched), events(exact), strict=True):
+        assert ours.get("weights") == pytest.approx(theirs.get("weights"), abs=1e-6)
+    measured = [
+        (len(event["distances"]), len(event["weights"]))
+        for event in events(sketched)
+        if event["event"] == "start" and event["method"] == "warm_start" and event["session"] == 6
+    ]
+    assert measured
+    assert all(few < many == 4 for few, many in measured)
+
+
+def test_a_history_holds_sketches_where_it_holds_signatures(sketched: Path) -> None:
+    for method, signed in (("warm_start", True), ("average", False)):
+        below = sketched / records.HISTORY / "fedavg" / method / "seed-1"
+        tensors = load((below / "session-0003.safetensors").read_bytes())
+        assert ("sketch/tensors-1/values" in tensors) == signed
+
+
+@pytest.mark.parametrize("stop", [8, 13, 16, 34])
+def test_a_stopped_run_with_sketches_goes_on(stop: int, sketched: Path, tmp_path: Path) -> None:
+    run_until_stopped(configured(**SKETCH), tmp_path / "run", stop)
+    experiment.resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", sketched)
+
+
+def test_without_a_folder_the_run_is_the_same(sketched: Path) -> None:
+    assert experiment.run(configured(**SKETCH)).rounds == records.read_rounds(sketched)
+
+
+def test_sketches_may_be_switched_on_when_a_run_goes_on(sketched: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_until_stopped(configured(**SKETCH | {"warm_start.signature": "exact"}), folder, 14)
+    config = folder / records.CONFIG
+    config.write_text(config.read_text().replace('signature = "exact"', 'signature = "sketch"'))
+    experiment.resume(folder)
+    found, expected = (records.read_rounds(path) for path in (folder, sketched))
+    assert [r.accuracy for r in found] == [r.accuracy for r in expected]
+    below = folder / records.HISTORY / "fedavg" / "warm_start" / "seed-1"
+    kept = [
+        "sketch/tensors-1/values" in load((below / f"session-000{z}.safetensors").read_bytes())
+        for z in range(2, 7)
+    ]
+    assert kept == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("signature", ["exact", "sketch"])
+def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> None:
+    kinds: list[type] = []
+
+    class Look(StopAfter):
+        def advanced(
+            self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+        ) -> None:
+            kinds.extend(type(entry) for track in tracks for entry in track.entries)
+
+    settings = SKETCH | {"warm_start.signature": signature, "seeds": [1]}
+    experiment.run(configured(**settings), tmp_path / "run", watchers=[Look(0)])
+    assert kinds
+    assert set(kinds) == {StoredEntry}
 
 
 # --- state of an algorithm -----------------------------------------------------------------------

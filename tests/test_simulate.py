@@ -828,3 +828,68 @@ def test_parameters_reach_the_algorithm(name: str, setting: str, value: str) -> 
 def test_parameters_reach_the_model() -> None:
     played = play("model.kind=mlp", "parameters.mlp.hidden=9", "sessions=1", "methods=previous")
     assert played.world.model.layout.total == 64 * 9 + 9 + 9 * 10 + 10
+
+
+# --- evaluation beside the next round ------------------------------------------------------------
+
+
+class Breaks:
+    """An engine that fails in a round, and a watcher that may fail when it hears of one."""
+
+    def __init__(self, train_fails: int = 99, hearing_fails: int = 99) -> None:
+        config = config_of("methods=previous", "rounds=4", "sessions=1")
+        self.world = build_world(config, digits(), 100)
+        self.engine = Sequential(self.world.model, self.world.dataset.train, self.world.recipe)
+        self.train_fails, self.hearing_fails = train_fails, hearing_fails
+        self.heard: list[int] = []
+        self.models: dict[int, Tensor] = {}
+
+    def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        self.models[cohort.round - 1] = lanes[0].shared.theta
+        if cohort.round == self.train_fails:
+            raise KeyboardInterrupt
+        return self.engine(lanes, cohort)
+
+    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
+        return self.engine.evaluate(models, test)
+
+    def close(self) -> None:
+        pass
+
+    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+        pass
+
+    def advanced(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        if rounds[0].round == self.hearing_fails:
+            raise OSError("disk full")
+        self.heard.append(rounds[0].round)
+        if rounds[0].round in self.models:
+            assert torch.equal(tracks[0].model.theta, self.models[rounds[0].round])
+
+    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        pass
+
+    def run(self) -> None:
+        simulate(self.world, new_tracks(self.world, methods_of(self.world)), self, [self])
+
+
+def test_a_watcher_hears_of_every_round_with_the_tracks_as_they_were_then() -> None:
+    played = Breaks()
+    played.run()
+    assert played.heard == [1, 2, 3, 4]
+
+
+def test_a_round_that_is_over_is_heard_of_though_the_next_one_fails() -> None:
+    played = Breaks(train_fails=3)
+    with pytest.raises(KeyboardInterrupt):
+        played.run()
+    assert played.heard == [1, 2]
+
+
+def test_after_a_watcher_has_failed_none_is_told_of_a_later_round() -> None:
+    played = Breaks(hearing_fails=2)
+    with pytest.raises(OSError, match="disk full"):
+        played.run()
+    assert played.heard == [1]

@@ -39,6 +39,7 @@ Seeds = Annotated[
 Count = Annotated[int, Field(ge=1)]
 Counts = Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float | int | None, BeforeValidator(_share)]
 StepCount = Count | Annotated[list[Count], Field(min_length=2, max_length=2)]
 
@@ -230,6 +231,48 @@ class Checkpoint(_Section):
     seconds: Positive = 30.0
 
 
+# One value for all devices, or a list dealt out in turn: device k has number k mod n of it.
+PerDevice = Positive | Annotated[list[Positive], Field(min_length=1)]
+Speeds = NotNegative | Annotated[list[NotNegative], Field(min_length=1)]
+
+
+class Wireless(_Section):
+    """What a round costs on the air: the paper's table Simulation Parameters, in SI units.
+
+    Nothing here changes what is learned: `ebbflow cost` reads it. Values that may differ by device
+    take a list, dealt out in turn. ``allocation``: the system's ``bandwidth`` W shared equally by
+    the participants, shared so that all finish together, or W for every device. ``parameters`` and
+    ``complexity`` are N_p and phi, by default those of the paper's table or counted on the model.
+    """
+
+    carrier: Positive = 3.5e9
+    radius: Positive = 250.0
+    min_distance: Positive = 10.0
+    distance: PerDevice | None = None
+    height_server: Positive = 10.0
+    height_device: Positive = 1.5
+    height_environment: NotNegative = 1.0
+    shadowing: NotNegative = 4.0
+    speed: Speeds = 10.0
+    redraw: Literal["round", "session", "run"] = "round"
+    bandwidth: Positive = 100e6
+    allocation: Literal["equal", "finish_together", "per_device"] = "equal"
+    noise: Annotated[float, Field(allow_inf_nan=False)] = -174.0
+    power_server: Positive = 20.0
+    power_device: PerDevice = 0.2
+    power_receive: PerDevice = 0.1
+    slot: Positive = 0.5e-3
+    fading: Literal["auto", "slots", "ergodic"] = "auto"
+    cpu: PerDevice = 1e9
+    flops_per_cycle: PerDevice = 8.0
+    capacitance: PerDevice = 1e-28
+    parameters: Count | None = None
+    complexity: Positive | None = None
+    passes: Positive = 1.0
+    compression: Literal["none", "fp16", "int8"] = "none"
+    latency: Literal["slowest", "mean"] = "slowest"
+
+
 class Config(_Section):
     """One experiment: every combination of methods, algorithms and seeds on one setting."""
 
@@ -258,6 +301,7 @@ class Config(_Section):
     history: HistoryChoice = HistoryChoice()
     engine: EngineChoice = EngineChoice()
     checkpoint: Checkpoint = Checkpoint()
+    wireless: Wireless = Wireless()
 
 
 POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
@@ -382,6 +426,25 @@ def _contradictions(config: Config, resolved: Config) -> Iterator[str]:
             yield f"{name} = {steps} must be a range [fewest, most]"
     if isinstance(config.warm_start.scale, float) and math.isnan(config.warm_start.scale):
         yield "warm_start.scale = nan is no number to weigh by: give R, from 0 to inf"
+    yield from _impossible(config.wireless)
+
+
+def _impossible(wireless: Wireless) -> Iterator[str]:
+    """Yield what no cell can be like."""
+    if wireless.min_distance >= wireless.radius:
+        yield (
+            f"wireless.min_distance = {wireless.min_distance:g} leaves no room for devices in a "
+            f"cell of wireless.radius = {wireless.radius:g}: lower it"
+        )
+    for name, height in (
+        ("height_server", wireless.height_server),
+        ("height_device", wireless.height_device),
+    ):
+        if height <= wireless.height_environment:
+            yield (
+                f"wireless.{name} = {height:g} is not above wireless.height_environment = "
+                f"{wireless.height_environment:g}: raise the one or lower the other"
+            )
 
 
 def _misplaced(config: Config) -> Iterator[str]:

@@ -36,7 +36,7 @@ from ebbflow.models import MODELS, at_precision, load_weights
 from ebbflow.records import Records, Round
 from ebbflow.runs import RunFolder
 from ebbflow.sessions import KINDS, build_sessions
-from ebbflow.simulate import Track, Watcher, new_tracks, simulate
+from ebbflow.simulate import Track, Watcher, cost_events, new_tracks, simulate
 from ebbflow.world import World
 
 
@@ -103,7 +103,7 @@ class _Memory:
         self.rounds += rounds
 
     def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
+        self.events += cost_events(world, session, tracks)
 
 
 def _run_in_memory(config: Config, data: Dataset, watchers: Sequence[Watcher]) -> Records:

@@ -19,15 +19,16 @@ from filelock import FileLock, Timeout
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ebbflow import records
+from ebbflow import accounting, records
 from ebbflow.config import Config
 from ebbflow.core import sketch
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 from ebbflow.core.types import ModelState, Session, Start, State
 from ebbflow.history.store import Store
+from ebbflow.initialisers import SKETCHED
 from ebbflow.records import RESTORE, Round
-from ebbflow.simulate import Method, Track
+from ebbflow.simulate import Method, Track, cost_events
 from ebbflow.world import World
 
 CHECKPOINT = "checkpoint.json"
@@ -96,7 +97,8 @@ class RunFolder:
         """Save the session's models, then the checkpoint, then drop what is no longer kept."""
         seconds = time.monotonic() - self._session_began
         event = {"event": "finished", "seed": world.seed, "session": session.index}
-        self._append(records.EVENTS, [{**event, "seconds": round(seconds, 3)}])
+        costs = cost_events(world, session, tracks)
+        self._append(records.EVENTS, [*costs, {**event, "seconds": round(seconds, 3)}])
         for track in tracks:
             store = self.store(world, track.method)
             if session.index == world.config.pilot.sessions and track.pilot is not None:
@@ -118,7 +120,8 @@ class RunFolder:
         """Return where a method's history lies."""
         where = self.path / records.HISTORY / method.group / method.name / f"seed-{world.seed}"
         layout, choice = world.model.layout, world.config.warm_start
-        plan = sketch.plan(layout, choice.distance) if choice.signature == "sketch" else None
+        sketched = choice.signature == "sketch" and method.name in SKETCHED
+        plan = sketch.plan(layout, choice.distance) if sketched else None
         return Store(where, layout, world.model.buffer_layout, plan)
 
     def _append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
@@ -251,6 +254,7 @@ def _facts(track: Track) -> dict[str, Any]:
         "entries": [entry.session for entry in track.entries],
         "weights": {str(z): w for z, w in start.weights.items()} if start else {},
         "distances": {str(z): d for z, d in start.distances.items()} if start else {},
+        "costs": accounting.written(track.costs),
     }
 
 
@@ -279,3 +283,4 @@ def _unpack(
         tensors.get(f"{prefix}signature"),
         model("teacher/") if facts["teacher"] else None,
     )
+    track.costs = accounting.read(facts.get("costs", {}))

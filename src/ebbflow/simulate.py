@@ -13,14 +13,17 @@ is computed once for both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
+from ebbflow import accounting
+from ebbflow.accounting import Cost, Costs, Payload, Tally, charged
 from ebbflow.core import vector
-from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.algorithm import Algorithm, Broadcast, Upload
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import Score, labelled
 from ebbflow.core.lazy import LazySequence
@@ -67,8 +70,8 @@ class Track:
     ``model`` is w^(s,t); ``algorithm`` is the running session's, the method's own unless it has a
     teacher; ``server`` and ``clients`` are the algorithm's state; ``pilots`` are the
     final models of the pilot sessions until ``pilot`` is made of them; ``entries`` is the history
-    (the lists Q1 and Q2); ``start`` says where the running session started. Tensors are replaced,
-    never changed in place, so tracks may share them.
+    (the lists Q1 and Q2); ``start`` says where the running session started, ``costs`` what it took
+    so far. Tensors are replaced, never changed in place, so tracks may share them.
     """
 
     method: Method
@@ -80,6 +83,7 @@ class Track:
     pilot: ModelState | None = None
     entries: list[Entry] = field(default_factory=list)
     start: Start | None = None
+    costs: Costs = field(default_factory=dict)
 
 
 class Watcher(Protocol):
@@ -122,39 +126,48 @@ def simulate(
     for session in world.sessions:
         if session.index < done or (session.index == done and completed_rounds == 0):
             continue
-        test = labelled(world.dataset.test, session.labels)
         first = completed_rounds + 1 if session.index == done else 1
+        test = labelled(world.dataset.test, session.labels)
         if first == 1:
             for track in tracks:
                 _begin(world, track, session, engine)
-        leaders = _leaders(tracks)
-        if first == 1:
-            scores = _evaluate(tracks, leaders, engine, test)()
-            events = [
-                event
-                for track, score in zip(tracks, scores, strict=True)
-                for event in _start_events(world, track, session, score)
-            ]
+            events = _start_events(world, tracks, session, engine, test)
             for watcher in watchers:
                 watcher.started(world, session, events)
-        for track in tracks:
-            track.algorithm = _algorithm(world, track, session)
-        # A round's models are evaluated while the next one trains; then the watchers hear of it.
-        report: Callable[[], None] = _nothing
-        try:
-            for t in range(first, session.rounds + 1):
-                present = _advance(world, tracks, leaders, session, t, engine)
-                scores_of = _evaluate(tracks, leaders, engine, test)
-                here = [replace(track) for track in tracks]
-                before, report = report, _nothing
-                before()
-                report = partial(_report, world, session, t, present, here, scores_of, watchers)
-        finally:  # whatever has happened since, a round that is over is not lost
-            report()
+        _train_session(world, tracks, session, first, engine, test, watchers)
         for track in tracks:
             _finish(world, track, session)
         for watcher in watchers:
             watcher.finished(world, session, tracks)
+
+
+def _train_session(
+    world: World,
+    tracks: Sequence[Track],
+    session: Session,
+    first: int,
+    engine: Engine,
+    test: Examples,
+    watchers: Sequence[Watcher],
+) -> None:
+    """Train the rounds of a session from ``first`` on.
+
+    A round's models are evaluated while the next one trains; only then do the watchers hear of it.
+    """
+    for track in tracks:
+        track.algorithm = _algorithm(world, track, session)
+    leaders = _leaders(tracks)
+    report: Callable[[], None] = _nothing
+    try:
+        for t in range(first, session.rounds + 1):
+            present = _advance(world, tracks, leaders, session, t, engine)
+            scores = _evaluate(tracks, leaders, engine, test)
+            here = [replace(track) for track in tracks]
+            before, report = report, _nothing
+            before()
+            report = partial(_report, world, session, t, present, here, scores, watchers)
+    finally:  # whatever has happened since, a round that is over is not lost
+        report()
 
 
 def _nothing() -> None:
@@ -164,6 +177,7 @@ def _nothing() -> None:
 def _begin(world: World, track: Track, session: Session, engine: Engine) -> None:
     """Choose w^(s,1) and give the algorithm a fresh state."""
     pilot = world.config.pilot
+    track.costs = {}
     if session.index <= pilot.sessions or track.pilot is None:
         track.start = Start(track.model)
     else:
@@ -171,11 +185,15 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
         carried = _move(world.initial if fresh else track.model, "cpu")
 
         def probe(model: ModelState) -> ModelState:
-            return run_probe(world, track.method, session, engine, model)
+            return run_probe(world, track.method, session, engine, model, track)
 
         known = () if fresh else _known(world, session)
         past = Past(track.pilot, tuple(track.entries), known)
         track.start = track.method.initialiser(session, carried, past, probe)
+        measured, drawn_on = track.start.distances, list(track.start.weights.values())
+        track.costs = charged(track.costs, accounting.COEFFICIENTS, Cost(distances=len(measured)))
+        mixed = Cost(mixed=len(vector.counting(drawn_on)))
+        track.costs = charged(track.costs, accounting.CONSTRUCTION, mixed)
     track.model = _move(track.start.model, world.config.device)
     _fresh_state(world, track, session)
 
@@ -213,9 +231,20 @@ def _algorithm(world: World, track: Track, session: Session) -> Algorithm:
 
 
 def _start_events(
+    world: World, tracks: Sequence[Track], session: Session, engine: Engine, test: Examples
+) -> list[dict[str, Any]]:
+    """Return a record of where each method starts and what it drew on, and warnings if need be."""
+    scores = _evaluate(tracks, _leaders(tracks), engine, test)()
+    return [
+        event
+        for track, score in zip(tracks, scores, strict=True)
+        for event in _events_of(world, track, session, score)
+    ]
+
+
+def _events_of(
     world: World, track: Track, session: Session, score: Score
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record of where a method starts and what it drew on, and a warning if need be."""
     start = track.start or Start(track.model)
     accuracy, loss = score
     probed = start.signature is not None
@@ -252,9 +281,17 @@ def _start_events(
 
 
 def run_probe(
-    world: World, method: Method, session: Session, engine: Engine, model: ModelState
+    world: World,
+    method: Method,
+    session: Session,
+    engine: Engine,
+    model: ModelState,
+    payer: Track | None = None,
 ) -> ModelState:
-    """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh."""
+    """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh.
+
+    They are charged to the track that asked for them, if one did.
+    """
     choice = world.config.probe
     rate = method.rates(session.rounds)[0]
     lr = {"half": rate / 2, "same": rate}[choice.lr] if isinstance(choice.lr, str) else choice.lr
@@ -265,7 +302,9 @@ def run_probe(
     for v in range(1, choice.rounds + 1):
         steps, batch = choice.steps or 1, choice.batch or 1  # resolved: neither is empty
         cohort = draw_cohort(world, session, v, sampled, steps, batch, "probe")
-        _train_round(world, [auxiliary], [lr], cohort, engine)
+        (cost,) = _train_round(world, [auxiliary], [lr], cohort, engine)
+        if payer is not None:
+            payer.costs = charged(payer.costs, accounting.PROBE, cost)
     return _move(auxiliary.model, "cpu")
 
 
@@ -282,12 +321,16 @@ def _advance(
     present = draw_participants(world, session, t, "participants", config.participation.share)
     batch = config.local.batch or 1
     cohort = draw_cohort(world, session, t, present, config.local.steps, batch, "local")
-    ahead = [tracks[i] for i in sorted(set(leaders))]
-    rates = [track.method.rates(session.rounds)[t - 1] for track in ahead]
-    _train_round(world, ahead, rates, cohort, engine)
+    ahead = sorted(set(leaders))
+    rates = [tracks[i].method.rates(session.rounds)[t - 1] for i in ahead]
+    spent = _train_round(world, [tracks[i] for i in ahead], rates, cohort, engine)
+    stage = accounting.PILOT if session.index <= config.pilot.sessions else accounting.MAIN
+    costs = dict(zip(ahead, spent, strict=True))
     for track, leader in zip(tracks, leaders, strict=True):
         led = tracks[leader]
         track.model, track.server, track.clients = led.model, led.server, led.clients
+        # Whoever follows is charged as if it had been alone.
+        track.costs = charged(track.costs, stage, costs[leader])
     return len(present)
 
 
@@ -345,11 +388,40 @@ def _finish(world: World, track: Track, session: Session) -> None:
             track.pilot = vector.mix(
                 track.pilots, pilot_weights(len(track.pilots), pilot.combine, pilot.decay)
             )
+            track.costs = charged(track.costs, accounting.PILOT, Cost(mixed=len(track.pilots)))
             track.pilots = []
         return
     signature = track.start.signature if track.start is not None else None
     entries = [*track.entries, Entry(session.index, final, signature)]
     track.entries = [entries[i] for i in world.retention(entries)]
+    rule = world.config.history
+    compared = accounting.retention(len(entries), rule.keep, rule.limit)
+    track.costs = charged(track.costs, accounting.RETENTION, compared)
+
+
+def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
+    """Return what a session that is over has cost each method, and what it keeps."""
+    events = []
+    for track in tracks:
+        # At s = P the pilot sessions' models have just been mixed, and let go.
+        temporary = len(track.pilots) or track.costs.get(accounting.PILOT, Cost()).mixed
+        models = len(track.entries) + (track.pilot is not None)
+        signatures = sum(entry.signed for entry in track.entries)
+        sizes = world.model.layout.total, world.model.buffer_layout.total
+        size = accounting.stored_bytes(models, signatures, *sizes)
+        stored = accounting.Stored(models, signatures, size, temporary)
+        events.append(
+            {
+                "event": accounting.EVENT,
+                "algorithm": track.method.group,
+                "method": track.method.name,
+                "seed": world.seed,
+                "session": session.index,
+                "stages": accounting.written(track.costs),
+                "stored": asdict(stored),
+            }
+        )
+    return events
 
 
 def pilot_weights(sessions: int, combine: str, decay: float) -> list[float]:
@@ -398,9 +470,11 @@ def _same_place(a: Track, b: Track) -> bool:
 
 def _train_round(
     world: World, tracks: Sequence[Track], rates: Sequence[float], cohort: Cohort, engine: Engine
-) -> None:
-    """Broadcast, train, add up, and take the server's step in every track."""
-    lanes = []
+) -> list[Cost]:
+    """Broadcast, train, add up, take the server's step in every track; return what each costs."""
+    taken = Tally(cohort.batches)
+    cohort = cohort._replace(batches=taken)
+    lanes, costs = [], []
     for track, lr in zip(tracks, rates, strict=True):
         theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
         shared = Broadcast(theta, track.model.buffers, extras)
@@ -425,6 +499,15 @@ def _train_round(
             )
         track.model = ModelState(theta, total.buffers / total.samples)
         track.clients = world.states.keep(track.clients, clients)
+        costs.append(taken.round(int(total.devices), Payload(_bytes(total), _bytes(lane.shared))))
+    return costs
+
+
+def _bytes(sent: Upload | Broadcast) -> int:
+    """Return the bytes of the vectors in a message (its few single numbers are not counted)."""
+    vector_of: Tensor = sent.delta if isinstance(sent, Upload) else sent.theta
+    sizes = (v.numel() * v.element_size() for v in (vector_of, sent.buffers, *sent.extras.values()))
+    return sum(sizes)
 
 
 def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:

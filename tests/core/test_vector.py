@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,15 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from ebbflow.core.types import Layout, ModelState
-from ebbflow.core.vector import flatten, layout_of, mix, project, unflatten
+from ebbflow.core.vector import (
+    NEGLIGIBLE,
+    counting,
+    flatten,
+    layout_of,
+    mix,
+    project,
+    unflatten,
+)
 
 shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=5).map(tuple)
 entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
@@ -110,6 +121,37 @@ def test_mixing_changes_none_of_its_models() -> None:
     assert all(
         torch.equal(now.theta, then.theta) for now, then in zip(pair, models(2), strict=True)
     )
+
+
+def test_of_models_that_are_read_no_more_than_two_are_here_at_a_time() -> None:
+    read: list[weakref.ref[Tensor]] = []
+
+    def reading() -> Iterator[ModelState]:
+        for i in range(6):
+            assert all(gone() is None for gone in read[:-1])
+            theta = models(1, seed=i)[0].theta.clone()
+            read.append(weakref.ref(theta))
+            yield ModelState(theta, torch.zeros(0))
+            del theta
+
+    mixed = mix(reading(), [1 / 6] * 6)
+    together = mix([models(1, seed=i)[0] for i in range(6)], [1 / 6] * 6)
+    assert same_bits(mixed.theta, together.theta)
+
+
+def test_weights_that_do_not_count_change_no_bit() -> None:
+    many = models(50)
+    weights = [0.7, 0.3 - 48e-19] + [1e-19] * 48
+    kept = counting(weights)
+    assert kept == [0, 1]
+    read = mix([many[i] for i in kept], [weights[i] for i in kept])
+    whole = mix(many, weights)
+    assert same_bits(read.theta, whole.theta)
+    assert same_bits(read.buffers, whole.buffers)
+
+
+def test_only_weights_above_the_threshold_count() -> None:
+    assert counting([NEGLIGIBLE, 2 * NEGLIGIBLE, 0.0, 1.0]) == [1, 3]
 
 
 def test_each_model_needs_a_weight() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ebbflow.core.types import Buffers, Model, ModelState, Output
 from ebbflow.models import MODELS, cnn, from_module, resnet18
 from tests.models.samples import (
+    doubled,
     draws,
     images,
     inputs,
@@ -45,17 +46,20 @@ def test_modules_have_a_gradient_of_their_own_and_closed_forms_need_none() -> No
 
 @every_module
 def test_the_gradient_is_that_of_the_forward_pass(kind: str) -> None:
-    model, x = tiny(kind), inputs(kind, 6)
-    _, expected, after = pulled_back(model, start(model), x, draws(model, 6))
-    gradient, buffers = own_gradient(model, start(model), x)
-    assert_near(gradient, expected)
-    assert torch.equal(buffers, after)
+    """In double precision: layers may be laid out otherwise, and so add up in another order."""
+    model, x = tiny(kind), inputs(kind, 6).double()
+    state = doubled(start(model))
+    _, expected, after = pulled_back(model, state, x, draws(model, 6))
+    gradient, buffers = own_gradient(model, state, x)
+    assert_near(gradient, expected, 1e-12)
+    torch.testing.assert_close(buffers, after, rtol=0, atol=1e-13)
 
 
 def test_so_it_is_with_group_norm() -> None:
-    model, x = resnet18((3, 16, 16), 5, norm="group"), images(4, (3, 16, 16))
-    _, expected, _ = pulled_back(model, start(model), x, None)
-    assert_near(own_gradient(model, start(model), x)[0], expected, 1e-5)
+    model, x = resnet18((3, 16, 16), 5, norm="group"), images(4, (3, 16, 16)).double()
+    state = doubled(start(model))
+    _, expected, _ = pulled_back(model, state, x, None)
+    assert_near(own_gradient(model, state, x)[0], expected, 1e-12)
 
 
 @every_module
@@ -178,7 +182,6 @@ def test_the_loss_sees_numbers_without_a_graph() -> None:
     model.gradient(*start(model), inputs("cnn", 3), draws(model, 3), cotangent)
     (output,) = seen
     expected, _ = model.forward(*start(model), inputs("cnn", 3), draws(model, 3), True)
-    assert not output.logits.requires_grad
-    assert not output.features.requires_grad
-    assert torch.equal(output.logits, expected.logits)
-    assert torch.equal(output.features, expected.features)
+    for found, other in zip(output, expected, strict=True):
+        assert not found.requires_grad
+        torch.testing.assert_close(found, other)

@@ -12,6 +12,7 @@ from torch.nn import functional
 from ebbflow.core import vector
 from ebbflow.core.types import Model, ModelState, Output
 from ebbflow.models import MODELS, resnet18
+from ebbflow.models.resnet import _Conv3x3
 from tests.models.samples import doubled, images, pulled_back, random_cotangent, start
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
@@ -54,9 +55,13 @@ def reference(t: dict[str, Tensor], x: Tensor, depths: tuple[int, ...], train: b
     return Output(functional.linear(z, t["classifier.weight"], t["classifier.bias"]), z)
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
-def test_training_is_that_of_the_usual_network(norm: str) -> None:
-    model, x = resnet18(SHAPE, CLASSES, norm=norm), images(3, SHAPE).double()
+@pytest.mark.parametrize(
+    ("shape", "norm"),
+    [(SHAPE, "batch"), (SHAPE, "group"), ((3, 32, 32), "batch"), ((1, 64, 40), "batch")],
+)
+def test_training_is_that_of_the_usual_network(shape: tuple[int, ...], norm: str) -> None:
+    """The last layers see images of 1x1, 1x2, 2x2 or 2x1 pixels, which are trained otherwise."""
+    model, x = resnet18(shape, CLASSES, norm=norm), images(3, shape).double()
     state = doubled(start(model))
     output, gradient, buffers = pulled_back(model, state, x, None)
     theta = state.theta.requires_grad_()
@@ -113,3 +118,24 @@ def test_convolutions_start_as_kaiming_normal_and_norms_as_ones_and_zeros() -> N
             value = 1.0 if name.endswith(("weight", "running_var")) else 0.0
             assert (tensor == value).all(), name
     assert float(tensors["projection.0.weight"].abs().max()) <= 1 / math.sqrt(512)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "stride"),
+    [(1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (4, 4, 2), (4, 1, 2)],
+)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_of_a_small_image_is_a_product(
+    height: int, width: int, stride: int, layout: torch.memory_format
+) -> None:
+    conv = _Conv3x3(5, 4, stride).double()
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 5, height, width, generator=draw, dtype=torch.float64)
+    x = x.contiguous(memory_format=layout).requires_grad_()
+    expected = functional.conv2d(x, conv.weight, None, stride, 1)
+    slope = torch.randn(expected.shape, generator=draw, dtype=torch.float64)
+    theirs = torch.autograd.grad(expected, (x, conv.weight), slope)
+    found = conv(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, (x, conv.weight), slope), theirs)
+    assert torch.equal(conv.eval()(x), expected)

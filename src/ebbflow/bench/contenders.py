@@ -196,9 +196,7 @@ class Gather:
     def __init__(self, work: Work, workers: int) -> None:
         self.work = work
         self._pool = ThreadPoolExecutor(workers, "gather", torch.set_num_threads, (1,))
-        self._steps = [
-            torch.from_numpy(rows) for steps in work.cohort(0).batches for rows in steps
-        ]
+        self._steps = [torch.from_numpy(rows) for steps in work.cohort(0).batches for rows in steps]
         self._share = -(-len(self._steps) // workers)
 
     def __call__(self) -> None:

@@ -33,13 +33,14 @@ def has_bf16() -> bool:
 def machine() -> dict[str, str]:
     """Return what the machine is, as far as it says so."""
     memory = _field("/proc/meminfo", "MemTotal").split()
+    release = platform.release().partition("-")[0]
     found = {
         "processor": _field("/proc/cpuinfo", "model name") or platform.machine(),
         "family, model": f"{_field('/proc/cpuinfo', 'cpu family')}, "
         f"{_field('/proc/cpuinfo', 'model')}",
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{int(memory[0]) / 2**20:.0f} GiB" if memory else "",
-        "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+        "system": f"{platform.system()} {release} {platform.machine()}",
         "bfloat16 instructions": "yes" if has_bf16() else "no",
     }
     return {key: value for key, value in found.items() if value.strip(", ")}

@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ebbflow.bench.picture import draw
-from ebbflow.bench.results import Check, Results, Row, Suite, read_results, write_results
+from ebbflow.bench.results import (
+    Check,
+    Results,
+    Row,
+    Suite,
+    read_results,
+    seconds_text,
+    write_results,
+)
 from ebbflow.bench.run import SUITES
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 
 HEAD = """# Performance
@@ -24,17 +33,6 @@ brackets. Compare within a table only: another run or another machine gives othe
 """
 
 Column = tuple[str, Callable[[Row], str]]
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration with three digits or so.
-
-    >>> [seconds_text(s) for s in (0.0421, 1.234, 75.2, 1510.0)]
-    ['42.1 ms', '1.23 s', '75.2 s', '1510 s']
-    """
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 def _time(row: Row) -> str:
@@ -83,7 +81,11 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def _number(check: Check) -> str:
-    return f"{check.found:.2f} {check.unit}" if check.found < 100 else f"{check.found:.0f} {check.unit}"
+    return (
+        f"{check.found:.2f} {check.unit}"
+        if check.found < 100
+        else f"{check.found:.0f} {check.unit}"
+    )
 
 
 def bound_text(check: Check) -> str:
@@ -180,6 +182,9 @@ def write_page(page: Path, suites: list[Suite]) -> None:
     numbers, picture = page.with_suffix(".json"), page.with_suffix(".png")
     results = read_results(numbers).updated(suites)
     write_results(numbers, results)
-    drawn = draw(results, picture)
+    try:
+        drawn = draw(results, picture)
+    except EbbflowError:  # no matplotlib: the tables are worth having without it
+        drawn = False
     text = page_text(results, picture.name if drawn else None, numbers.name)
     write_atomically(page, text.encode())

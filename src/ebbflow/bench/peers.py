@@ -31,6 +31,7 @@ from ebbflow.core.errors import EbbflowError
 
 PEERS = "peers.json"
 PATIENCE = 600.0  # seconds for one answer: a first round may compile
+GRACE = 20.0  # seconds to end by itself
 
 
 class PeerError(EbbflowError):
@@ -65,7 +66,7 @@ class Peer:
         self._scratch = scratch
         self._log = scratch / f"{name}.log"
         surroundings = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
+            **{key: value for key, value in os.environ.items() if not _ours(key)},
             "PYTHONPATH": str(start["root"]),
             "HOME": str(scratch),
             "TMPDIR": str(scratch),
@@ -84,20 +85,24 @@ class Peer:
             )
         self._members: set[int] = {self._process.pid}
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._process.stdout,), daemon=True
+        )
+        self._listener.start()
         try:
             hello = self._answer()
             self.versions: dict[str, str] = hello["versions"]
             self.options: list[str] = hello["options"]
             self.note: str = hello.get("note", "")
         except BaseException:
-            self.stop()
+            self.stop(grace=0)
             raise
         self.option = self.options[0]
 
     def _listen(self, stdout: IO[str]) -> None:
-        for line in stdout:
-            self._lines.put(line)
+        with stdout:
+            for line in stdout:
+                self._lines.put(line)
         self._lines.put(None)
 
     def _answer(self) -> dict[str, Any]:
@@ -115,9 +120,10 @@ class Peer:
         stdin = self._process.stdin
         if stdin is None:  # never: it is a pipe
             raise PeerError(f"{self.name} cannot be told anything")
-        with contextlib.suppress(BrokenPipeError):  # then its last words say why
-            stdin.write(json.dumps(request) + "\n")
-            stdin.flush()
+        if not stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # then its last words say why
+                stdin.write(json.dumps(request) + "\n")
+                stdin.flush()
         return self._answer()
 
     def __call__(self) -> float:
@@ -138,8 +144,8 @@ class Peer:
         self._members.update(family(self._process.pid))
         return peak.bytes
 
-    def stop(self) -> None:
-        """End the peer and whatever it started."""
+    def stop(self, grace: float = GRACE) -> None:
+        """End the peer and whatever it started, by force if it takes too long."""
         self._members.update(family(self._process.pid))
         stdin = self._process.stdin
         if stdin is not None:
@@ -147,7 +153,7 @@ class Peer:
                 stdin.write(json.dumps({"do": "stop"}) + "\n")
                 stdin.close()
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -155,6 +161,12 @@ class Peer:
             if _works_for(member, self._scratch):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
+        self._listener.join(timeout=1)
+
+
+def _ours(variable: str) -> bool:
+    """Whether a variable of this process is none of a peer's: our modules, our engine's choice."""
+    return variable.startswith("PYTHON") or variable == "MKL_CBWR"
 
 
 def _works_for(pid: int, scratch: Path) -> bool:

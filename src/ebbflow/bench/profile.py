@@ -13,10 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
-import ebbflow
 from ebbflow import experiment
 from ebbflow.bench import works
 from ebbflow.bench.contenders import Draws, Gather, Products, Rounds, cores, starts
@@ -29,18 +29,19 @@ from ebbflow.core.types import Examples
 from ebbflow.engines import Vectorised
 from ebbflow.layers import Layers
 
-PACKAGE = Path(ebbflow.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 EVERY = 0.002
 SECONDS = 5.0
 TESTED = 10_000
 _WAITING = {"threading.py", "queue.py", "selectors.py", "socket.py", "connection.py"}
 _IDLE = {("thread.py", "_worker"), ("_base.py", "result"), ("_base.py", "result_iterator")}
 
+EVALUATION = "core/evaluate.py"
 # The innermost function of ours decides; a whole file where no function of it is named.
 STAGES: dict[str, tuple[str, ...]] = {
     "mini-batches: draws": ("core/rng.py", "data/batches.py", "world.py", "data/schedule.py"),
     "mini-batches: gather": ("core/feed.py", "core/inputs.py"),
-    "evaluation": ("core/evaluate.py",),
+    "evaluation": (EVALUATION,),
     "forward and backward": ("models/",),
     "local steps": ("core/local.py", "algorithms/", "core/vector.py"),
     "fused local steps": ("engines/fused.py", "engines/native/__init__.py"),
@@ -66,20 +67,33 @@ def stage_of(file: str) -> str:
     return next((stage for stage, files in STAGES.items() if folder in files), OTHER)
 
 
+@cache
+def _within(file: str) -> str | None:
+    """Return the name of a file within the package; None for those of others and of this one."""
+    path = Path(file)
+    if path.is_relative_to(PACKAGE) and not path.is_relative_to(PACKAGE / "bench"):
+        return path.relative_to(PACKAGE).as_posix()
+    return None
+
+
 def place_of(frame: FrameType | None) -> tuple[str, str] | None:
-    """Return file and function of the innermost frame of ours; None for a thread that waits."""
+    """Return file and function of the innermost frame of ours; None for a thread that waits.
+
+    A forward pass of the evaluation belongs to the evaluation, whichever model's it is.
+    """
     if frame is None:
         return None
-    innermost = Path(frame.f_code.co_filename).name
+    innermost = frame.f_code.co_filename.rpartition("/")[2]
     if innermost in _WAITING or (innermost, frame.f_code.co_name) in _IDLE:
         return None
+    found = None
     at: FrameType | None = frame
     while at is not None:
-        file = Path(at.f_code.co_filename)
-        if file.is_relative_to(PACKAGE) and not file.is_relative_to(PACKAGE / "bench"):
-            return file.relative_to(PACKAGE).as_posix(), at.f_code.co_name
+        file = _within(at.f_code.co_filename)
+        if file is not None and (found is None or file == EVALUATION):
+            found = file, at.f_code.co_name
         at = at.f_back
-    return OTHER, OTHER
+    return found or (OTHER, OTHER)
 
 
 class Looks:
@@ -154,14 +168,16 @@ def _parts(work: Work, repeats: int) -> list[Row]:
             stack.callback(held.close)
         count = min(TESTED, len(work.examples))
         test = Examples(work.examples.x[:count], work.examples.y[:count])
-        contenders = {
+
+        def evaluate() -> None:
+            engine.evaluate([work.initial], test)()
+
+        contenders: dict[str, Callable[[], object]] = {
             "a round of W1": Rounds(work, engine),
             "drawing its mini-batches": Draws(work),
             "gathering its rows": gather,
             PRODUCTS: products,
-            f"evaluating one model on {count:,} samples": lambda: engine.evaluate(
-                [work.initial], test
-            )(),
+            f"evaluating one model on {count:,} samples": evaluate,
         }
         for contender in contenders.values():
             contender()
@@ -223,7 +239,7 @@ def profile(
             "The first table times parts of a round of W1 alone, in turns with the whole. They "
             "need not add up: workers overlap, and a fused kernel does several parts at once.",
             f"Every {1000 * EVERY:g} ms each thread that computes is counted to the innermost "
-            "function of ours that it is in; threads that wait are not counted."
+            "function of ours that it is in; threads that wait are not counted.",
         ],
         shares=shares,
         machine=machine(),

@@ -11,6 +11,17 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 
 
+def seconds_text(seconds: float) -> str:
+    """Return a duration with three digits or so.
+
+    >>> [seconds_text(s) for s in (0.0421, 1.234, 75.2, 1510.0)]
+    ['42.1 ms', '1.23 s', '75.2 s', '1510 s']
+    """
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -35,24 +35,22 @@ def chosen(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         if name.lower() not in by_lower:
-            raise nearest(name, SUITES, "benchmark", "ebbflow bench")
+            raise nearest(name, SUITES, "benchmark", "bench")
         found.append(by_lower[name.lower()])
     return [name for name in SUITES if name in found] if found else list(SUITES)
 
 
-def _suite(name: str, repeats: int, peers: Path | None) -> Suite:
-    module, _, function = SUITES[name].partition(":")
+def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
+    module, _, function = place.partition(":")
     suite: Callable[[int, Path | None], Suite] = getattr(import_module(module), function)
     return suite(repeats, peers)
 
 
 def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
     """Measure a suite in a process that has done nothing else before."""
-    if repeats < 1:
-        raise EbbflowError(f"--repeats {repeats} measures nothing: give at least 1")
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
-            return process.submit(_suite, name, repeats, peers).result()
+            return process.submit(_suite, SUITES[name], repeats, peers).result()
         except BrokenProcessPool:
             raise EbbflowError(
                 f"the process that measured {name} was killed, perhaps for want of memory"

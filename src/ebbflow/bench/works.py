@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,16 @@ WORKS: dict[str, Callable[[], Work]] = {
     "W4": text_work,
 }
 """The works in the sizes that are reported."""
+
+
+def in_double(work: Work) -> Work:
+    """Return the same work in double precision, where equal functions give equal results."""
+    return replace(
+        work,
+        initial=ModelState(*(tensor.double() for tensor in work.initial)),
+        examples=Examples(work.examples.x.double(), work.examples.y),
+    )
+
 
 INPUTS, ARRAYS, FACTS = "x.npy", "work.npz", "work.json"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bench, data, experiments, history, presets
+from ebbflow.cli import bench, bound, costs, data, experiments, history, metrics, presets
 from ebbflow.cli.options import help_if_alone
 from ebbflow.core.errors import EbbflowError
 
@@ -19,10 +19,13 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(experiments.app)
+app.add_typer(metrics.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(history.app, name="history")
 app.add_typer(bench.app)
+app.add_typer(bound.app)
+app.add_typer(costs.app)
 
 
 @app.command()

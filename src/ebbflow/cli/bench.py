@@ -17,11 +17,13 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="W1, W2, W3, W4, cells, scaling, profile; by default all of them.",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Of which the median counts.")] = 7,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="Of which the median counts.")
+    ] = 7,
     peers: Annotated[
         Path | None,
         typer.Option("--peers", metavar="DIR", help="Environments of benchmarks/peers/install.py."),
@@ -41,8 +43,6 @@ def bench(
     from ebbflow.bench.page import suite_text, write_page
     from ebbflow.bench.results import Results
 
-    if repeats < 1:
-        raise EbbflowError(f"--repeats {repeats} measures nothing: give at least 1")
     if out is not None and not out.parent.is_dir():
         raise EbbflowError(f"--out {out}: there is no folder {out.parent}; make it first")
     if peers is not None:

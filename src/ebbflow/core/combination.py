@@ -40,8 +40,9 @@ class Combination:
         return cls({name: (1.0, 1.0)}, like)
 
     def multiples(self) -> dict[str, float]:
-        """Return what each vector counts, without dust."""
-        return {name: v for name, (v, size) in self._parts.items() if abs(v) > _DUST * size}
+        """Return what each vector counts, without dust (but with what is not a number)."""
+        parts = self._parts.items()
+        return {name: v for name, (v, size) in parts if not abs(v) <= _DUST * size}
 
     # --- what hooks may do ----------------------------------------------------------------------
 

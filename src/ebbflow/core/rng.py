@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 Name = int | str
 """One part of a key: a seed, a purpose, a session, round or device number."""
@@ -37,4 +40,6 @@ def generator(*names: Name) -> np.random.Generator:
 
 def torch_generator(*names: Name) -> torch.Generator:
     """Return the torch generator (on the CPU) that belongs to ``names``."""
+    import torch  # noqa: PLC0415 - who draws with numpy alone need not wait for it
+
     return torch.Generator().manual_seed(_digest(names, 8) >> 1)

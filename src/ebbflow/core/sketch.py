@@ -55,7 +55,7 @@ ROUNDING = 1e-5
 
 _SCHEME = "1"  # changes whenever other numbers would come out
 _GROUP = 2**18  # entries that are transformed at a time: a megabyte, which a cache holds
-_SIGNS = np.array([1, -1], dtype=np.float32)
+_PIECE = 2**16
 _ROWS = 256  # so many sketches are compared at a time, for the same reason
 _KINDS = {"per_tensor": "tensors", "raw": "whole", "normalised": "whole", "inner_product": "whole"}
 
@@ -151,51 +151,74 @@ def sketch(signature: Tensor, how: Plan) -> Sketch:
     flat = signature.detach().cpu()
     values = np.zeros(how.width, dtype=np.float32)
     norms = np.zeros(len(how.parts))
+    room = np.empty((3, max((_step(part) for part in how.parts), default=0)), dtype=np.float32)
     for i, part in enumerate(how.parts):
         x = flat[part.source]
-        norms[i] = float(torch.linalg.vector_norm(x, dtype=torch.float64))
+        norms[i] = _norm(x)
         if norms[i] == 0:
             continue
         if part.verbatim:
             values[part.target] = x.numpy() / norms[i]
         else:
-            values[part.target] = _projected(x.numpy(), norms[i], part)
+            values[part.target] = _projected(x.numpy(), norms[i], part, room)
     return Sketch(torch.from_numpy(values), torch.from_numpy(norms))
 
 
-def _projected(x: NDArray[np.float32], norm: np.float64, part: Part) -> NDArray[np.float64]:
-    """Return S x / ||x||, group by group of columns."""
-    # Rows enough to choose from, and a power of two.
-    height = min(1 << (4 * part.numbers - 1).bit_length(), 1 << (part.size - 1).bit_length())
+def _norm(x: Tensor) -> float:
+    """Return ||x|| in float64, piece by piece: a copy of the whole would not stay in the cache."""
+    pieces = (piece.double() for piece in torch.split(x, _PIECE))
+    return math.sqrt(math.fsum(float(torch.dot(piece, piece)) for piece in pieces))
+
+
+def _height(part: Part) -> int:
+    """Return B: rows enough to choose from, and a power of two."""
+    return min(1 << (4 * part.numbers - 1).bit_length(), 1 << (part.size - 1).bit_length())
+
+
+def _step(part: Part) -> int:
+    """Return how many entries are transformed at a time."""
+    height = _height(part)
+    return height * min(max(_GROUP // height, 1), -(-part.size // height))
+
+
+def _projected(
+    x: NDArray[np.float32], norm: np.float64, part: Part, room: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Return S x / ||x||, group by group of columns; ``room`` is written over."""
+    height, step = _height(part), _step(part)
     rows = generator("sketch", _SCHEME, part.name, "rows")
     chosen = np.sort(rows.permutation(height)[: part.numbers])
     signs = generator("sketch", _SCHEME, part.name, "signs")
     folds = generator("sketch", _SCHEME, part.name, "folds")
-    step = max(_GROUP // height, 1) * height
     total = np.zeros(part.numbers)
     for first in range(0, part.size, step):
         piece = x[first : first + step]
         columns = -(-len(piece) // height)
-        group = np.zeros(height * columns, dtype=np.float32)
+        group, spare, flips = room[:, : height * columns]
         np.divide(piece, norm, out=group[: len(piece)], casting="same_kind")
-        group *= _signs(signs, len(group))
-        mixed = _hadamard(group.reshape(height, columns))[chosen]
-        mixed *= _signs(folds, mixed.size).reshape(mixed.shape)
+        group[len(piece) :] = 0
+        group *= _signs(signs, flips)
+        shape = (height, columns)
+        mixed = _hadamard(group.reshape(shape), spare.reshape(shape))[chosen]
+        mixed *= _signs(folds, np.empty_like(mixed))
         total += mixed.sum(axis=1, dtype=np.float64)
     return total / math.sqrt(part.numbers)
 
 
-def _signs(draw: np.random.Generator, count: int) -> NDArray[np.float32]:
-    words = draw.bytes(-(-count // 32) * 4)
-    return _SIGNS.take(np.unpackbits(np.frombuffer(words, dtype=np.uint8), count=count))
+def _signs(draw: np.random.Generator, out: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fill an array with random signs."""
+    words = draw.bytes(-(-out.size // 32) * 4)
+    bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8), count=out.size)
+    np.multiply(bits.reshape(out.shape), np.float32(-2), out=out)
+    out += 1
+    return out
 
 
-def _hadamard(columns: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return H times the columns, H of entries +1 and -1, and write over them on the way."""
-    here, there = columns, np.empty_like(columns)
-    half = len(columns) // 2
+def _hadamard(here: NDArray[np.float32], there: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return H times the columns, H of entries +1 and -1; both arrays are written over."""
+    half = len(here) // 2
     while half:
-        pairs = here.reshape(-1, 2, half * columns.shape[1])
+        pairs = here.reshape(-1, 2, half * here.shape[1])
         out = there.reshape(pairs.shape)
         np.add(pairs[:, 0], pairs[:, 1], out=out[:, 0])
         np.subtract(pairs[:, 0], pairs[:, 1], out=out[:, 1])
@@ -355,9 +378,10 @@ class Table:
         kept = entry.sketch
         if kept is not None and kept.values.shape == (self.plan.width,):
             return kept
-        if entry.signature is None:
+        signature = entry.signature
+        if signature is None:
             raise ValueError(f"session {entry.session} has no signature to sketch")
-        return sketch(entry.signature, self.plan)
+        return sketch(signature, self.plan)
 
 
 def _other(a: Entry, b: Entry) -> bool:

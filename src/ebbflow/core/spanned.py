@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.algorithm import Broadcast, LocalRun, Upload
-from ebbflow.core.combination import Combination, NotLinearError, combined, multiples_of
+from ebbflow.core.combination import Combination, combined, multiples_of
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Cohort, Lane, Recipe, step_sum
 from ebbflow.core.sparse import texts_of
@@ -169,12 +169,10 @@ class Hooks:
     def remembered(self, state: State) -> tuple[State, dict[str, Vector]]:
         """Return a device's state for the hooks, and the vectors in it by the names they got."""
         memory = unpacked(state)
-        length = self.vectors[SENT]
         vectors = {
             CLIENT + name: value
             for name, value in memory.items()
-            if not isinstance(value, Tensor)
-            or (isinstance(length, Tensor) and value.shape == length.shape)
+            if not isinstance(value, Tensor) or value.shape == self.lane.shared.theta.shape
         }
         client = {
             name: self._of(CLIENT + name) if CLIENT + name in vectors else value
@@ -219,49 +217,53 @@ class Hooks:
         )
         return self.algorithm.upload(self.shared, client, run)
 
-    def linear(self, bags: Bags, classes: int, shards: bool) -> bool:
+    def spanned(self, bags: Bags, classes: int, shards: bool) -> bool:
         """Return whether an engine can follow these hooks without whole vectors.
 
-        They must be linear; a vector that a device remembers must lie in the span of its texts, or
-        else be asked for nothing but outputs on them (for which all of its texts must be known).
+        A vector that a device remembers must lie in the span of its texts, or else be asked for
+        nothing but outputs on them (for which all of its texts must be known).
         """
-        if self.recipe.radius is not None:  # a projection needs the length of the whole vector
-            return False
         client = {
-            name: self._of(CLIENT + name) if isinstance(value, Combination) else value
+            name: value if combined(value) is None else self._of(CLIENT + name)
             for name, value in self.fresh.items()
         }
-        try:
-            used: set[str] = set()
-            beyond: set[str] = set()
-            for steps in (1, 3):
-                course = self.course(client, steps)
-                sent, after = self.upload(client, course, self.like + 2)
-                used |= course.shift.keys() | multiples_of(sent.delta).keys()
-                for value in sent.extras.values():
-                    if isinstance(value, Combination):
-                        used |= multiples_of(value).keys()
-                if after.keys() != self.fresh.keys():
-                    return False
-                for name, value in after.items():
-                    if isinstance(value, Combination) != isinstance(self.fresh[name], Combination):
-                        return False
-                    if isinstance(value, Combination):
-                        of = multiples_of(value).keys()
-                        if any(n == SENT or n.startswith(SHARED) for n in of):
-                            beyond.add(CLIENT + name)
-                        used |= {n for n in of if n != CLIENT + name}
-            self._try_objective(client, bags, classes)
-        except Exception:  # whatever it is: on whole vectors it comes again, or is no error
-            return False
+        used: set[str] = set()
+        beyond: set[str] = set()
+        for steps in (1, 3):
+            course = self.course(client, steps)
+            sent, after = self.upload(client, course, self.like + 2)
+            if {n: combined(v) is None for n, v in after.items()} != {
+                n: combined(v) is None for n, v in self.fresh.items()
+            }:
+                return False
+            vectors = [value for value in sent.extras.values() if combined(value) is not None]
+            used.update(course.shift, *map(multiples_of, [sent.delta, *vectors]))
+            for name, value in after.items():
+                if combined(value) is not None:
+                    of = multiples_of(value).keys()
+                    used |= of - {CLIENT + name}
+                    if any(n == SENT or n.startswith(SHARED) for n in of):
+                        beyond.add(CLIENT + name)
+        self._try_objective(client, bags, classes)
         return not beyond & used and (shards or not beyond)
 
     def _try_objective(self, client: State, bags: Bags, classes: int) -> None:
         """Run the objective on two samples of nothing: it may ask the state for vectors, too."""
         like = self.like
         nothing = Output(like.new_zeros(2, classes), like.new_zeros(2, bags.width))
-        models = self.algorithm.anchors(self.shared, client)
-        if not all(isinstance(m.theta, Combination | Tensor) for m in models.values()):
-            raise NotLinearError("an anchor is no model")
+        anchors = dict.fromkeys(self.algorithm.anchors(self.shared, client), nothing)
         labels = torch.zeros(2, dtype=torch.int64, device=like.device)
-        self.algorithm.objective(nothing, labels, dict.fromkeys(models, nothing), client)
+        self.algorithm.objective(nothing, labels, anchors, client)
+
+
+def hooks_on_names(
+    lane: Lane, recipe: Recipe, bags: Bags, classes: int, shards: bool
+) -> Hooks | None:
+    """Return an algorithm's hooks run on names, or None if it must be trained on whole vectors."""
+    if recipe.radius is not None:  # a projection needs the length of the whole vector
+        return None
+    try:
+        hooks = Hooks(lane, recipe)
+        return hooks if hooks.spanned(bags, classes, shards) else None
+    except Exception:  # whatever it is: on whole vectors it comes again, or is no error there
+        return None

@@ -52,7 +52,7 @@ def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
 
     A single model of weight one comes back bit by bit, and the sum runs in float64, so that the
     order of equal weights does not show. Models are taken one by one: where an iterator reads them,
-    no more than one is here at a time.
+    no more than two are here at a time.
 
     >>> a = ModelState(torch.tensor([0.0, 2.0]), torch.zeros(0))
     >>> b = ModelState(torch.tensor([1.0, 0.0]), torch.zeros(0))

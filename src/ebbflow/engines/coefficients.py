@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ebbflow.core.combination import Combination, multiples_of
+from ebbflow.core.combination import combined, multiples_of
 from ebbflow.core.errors import EbbflowError, TrainingError
-from ebbflow.core.local import Batch, _cotangent
+from ebbflow.core.slopes import slope
 from ebbflow.core.spanned import (
     OWN,
     SENT,
@@ -26,141 +24,8 @@ from ebbflow.core.spanned import (
     Vector,
     packed,
 )
-from ebbflow.core.sparse import Sparse
 from ebbflow.core.types import Bags, Indices, Output, State
-
-WIDER = 2  # a shard's Gram matrix is kept if the shard is at most so many times a round's texts
-
-
-class Grams:
-    """Gram matrices of devices' texts between rounds, the last used first, within some bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._held = limit, 0
-        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
-        self._lock = Lock()
-
-    def of(self, rows: Indices, texts: Sparse) -> Tensor:
-        """Return A A^T of these rows."""
-        key = rows.tobytes()
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        mine = texts.rows(rows)
-        found = mine.gram(mine)
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = found
-                self._held += found.nbytes
-            while self._held > self._limit:
-                _, dropped = self._kept.popitem(last=False)
-                self._held -= dropped.nbytes
-        return found
-
-
-class Step(NamedTuple):
-    """One mini-batch by the places of its texts among the round's.
-
-    The texts of the steps ``before`` this one come first, those up to and with this one are the
-    first ``after``. ``at`` is a range where all texts of the step are new, in order.
-    """
-
-    at: slice | Tensor
-    before: int
-    after: int
-    batch: Batch
-
-    def of(self, rows: Tensor) -> Tensor:
-        """Return the step's rows."""
-        return rows[self.at] if isinstance(self.at, slice) else rows.index_select(0, self.at)
-
-
-class Texts(NamedTuple):
-    """Some texts: their rows in the training set, and A."""
-
-    rows: Indices
-    matrix: Sparse
-
-
-class Plot:
-    """What a device trains on in a round, the same in all lanes: texts, Gram matrices, steps."""
-
-    def __init__(
-        self,
-        batches: Sequence[Indices],
-        shard: Indices | None,
-        texts: Sparse,
-        labels: Tensor,
-        grams: Grams,
-    ) -> None:
-        flat = np.concatenate([*batches, np.zeros(0, dtype=np.int64)])
-        distinct, first, place = np.unique(flat, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        rows = distinct[order]
-        self._all, self._grams = texts, grams
-        self._shard = None if shard is None else np.sort(shard)
-        self.own = Texts(rows, texts.rows(rows))
-        self.rows = torch.from_numpy(rows)
-        y = labels[self.rows]
-        self.steps = list(_steps([len(b) for b in batches], rank[place], y, texts.values))
-        self._known: dict[bytes, Tensor] = {}
-        self._whole_shard: Texts | None = None
-
-    @property
-    def shard(self) -> Texts:
-        """All texts of the device."""
-        if self._whole_shard is None:
-            if self._shard is None:
-                raise EbbflowError("the cohort does not tell which texts its devices have")
-            self._whole_shard = Texts(self._shard, self._all.rows(self._shard))
-        return self._whole_shard
-
-    def transposed(self, rows: Indices, coefficients: Tensor) -> Tensor:
-        """Return A^T coefficients of these rows: a whole table."""
-        return self._all.rows(rows).transposed().product(coefficients)
-
-    def gram(self, of: Texts, others: Indices) -> Tensor:
-        """Return how alike some texts are to others, ``[texts, others]``."""
-        key = (b"own" if of is self.own else b"shard") + others.tobytes()
-        if key not in self._known:
-            self._known[key] = self._gram(of, others)
-        return self._known[key]
-
-    def _gram(self, of: Texts, others: Indices) -> Tensor:
-        shard = self._shard
-        if shard is not None and len(shard) <= WIDER * len(self.own.rows):
-            left, right = _places(of.rows, shard), _places(others, shard)
-            if left is not None and right is not None:
-                found = self._grams.of(shard, self._all)
-                if of.rows is not shard:
-                    found = found.index_select(0, left)
-                return found.index_select(1, right)
-        return of.matrix.gram(self._all.rows(others))
-
-
-def _steps(sizes: Sequence[int], places: Indices, y: Tensor, like: Tensor) -> Iterable[Step]:
-    begin = seen = 0
-    for size in sizes:
-        mine = places[begin : begin + size]
-        begin += size
-        after = max(seen, int(mine.max()) + 1)
-        new = after - seen == size and bool((mine == np.arange(seen, after)).all())
-        at = slice(seen, after) if new else torch.from_numpy(mine)
-        weights = like.new_full((size,), 1 / size)
-        yield Step(at, seen, after, Batch(like, y[at], weights))
-        seen = after
-
-
-def _places(rows: Indices, among: Indices) -> Tensor | None:
-    """Return where the rows are in a sorted array, or None if one is not there."""
-    if not len(among):
-        return None if len(rows) else torch.zeros(0, dtype=torch.int64)
-    at = np.searchsorted(among, rows).clip(max=len(among) - 1)
-    return torch.from_numpy(at) if bool((among[at] == rows).all()) else None
+from ebbflow.engines.plot import Plot, Step, Texts, places
 
 
 class Sum(NamedTuple):
@@ -186,6 +51,7 @@ class Run:
         self.bags, self.hooks, self.plot = bags, hooks, plot
         self.client, vectors = (hooks.fresh, {}) if state is None else hooks.remembered(state)
         self.vectors: dict[str, Vector] = {**hooks.vectors, **vectors}
+        self._table, self._sent_tail = self._split(hooks.lane.shared.theta)
         self._features: dict[tuple[str, bool], Tensor] = {}
 
     def trained(self, samples: Tensor, where: str) -> tuple[Sent, State]:
@@ -206,12 +72,12 @@ class Run:
         sums = {"": self._sum(multiples_of(sent.delta))}
         rest = {"buffers": sent.buffers, "samples": sent.samples, "devices": sent.devices}
         for name, value in sent.extras.items():
-            if isinstance(value, Combination):
-                sums[name] = self._sum(value.multiples())
-            else:
+            if combined(value) is None:
                 rest["extras/" + name] = value
+            else:
+                sums[name] = self._sum(multiples_of(value))
         memory = {
-            name: self._memory(value.multiples()) if isinstance(value, Combination) else value
+            name: value if combined(value) is None else self._memory(multiples_of(value))
             for name, value in after.items()
         }
         return Sent(sums, rest), packed(memory)
@@ -222,36 +88,36 @@ class Run:
         """Make the steps; return M_H and the tail. With ``where``, look at every iterate."""
         plot, momentum, lr = self.plot, self.hooks.recipe.momentum, self.hooks.lane.lr
         anchors = self._anchors()
-        at_start = self.hooks.algorithm.start_gradient
-        tail = self._whole(SENT)[1].clone()
+        start = (
+            _Mean(plot.rows, self._table, self._sent_tail)
+            if self.hooks.algorithm.start_gradient
+            else None
+        )
+        tail = self._sent_tail.clone()
         push, speed = self._tail(course.shift), torch.zeros_like(tail)
         moved = tail.new_zeros(len(plot.rows), self.bags.width)
         velocity = torch.zeros_like(moved)
-        first, first_tail, seen = torch.zeros_like(moved), torch.zeros_like(tail), 0
         for number, step in enumerate(plot.steps):
             theirs = {
                 name: Output(step.of(output.logits), step.of(output.features))
                 for name, output in anchors.items()
             }
-            if at_start:
-                sent = step.of(self._of(SENT))
-                slope, part = self._slope(self._whole(SENT)[1], sent, step, theirs)
-                count = len(step.batch.y)
-                _add_at(first, step, slope, count)
-                first_tail.add_(part, alpha=count)
-                seen += count
+            if start is not None:
+                start.add(
+                    step, *self._slope(self._sent_tail, step.of(self._of(SENT)), step, theirs)
+                )
             z = self._iterate(course.multiples[number], step)
             if step.before:
                 near = step.of(plot.gram(plot.own, plot.own.rows))[:, : step.before]
                 z = torch.addmm(z, near, moved[: step.before], alpha=-1)
-            slope, part = self._slope(tail, z, step, theirs)
+            share, part = self._slope(tail, z, step, theirs)
             # In place on the texts that have been seen so far; all other coefficients are zero.
             known = velocity[: step.before].mul_(momentum)
             speed.mul_(momentum).add_(part, alpha=course.slope).add_(push)
             if course.pull:
                 known.sub_(moved[: step.before], alpha=course.pull)
                 speed.add_(tail, alpha=course.pull)
-            _add_at(velocity, step, slope, course.slope)
+            _add_at(velocity, step, share, course.slope)
             moved[: step.after].add_(velocity[: step.after], alpha=lr)
             tail.sub_(speed, alpha=lr)
             if where and not bool(moved.isfinite().all() and tail.isfinite().all()):
@@ -259,9 +125,8 @@ class Run:
                     f"{where}, step {number + 1}: the local model is no longer finite; lower "
                     f"lr.initial (now {lr:g} in this round) or set local.radius"
                 )
-        if at_start:
-            by = 1 / max(seen, 1)
-            self.vectors[START] = Span(plot.rows, first.mul_(by), first_tail.mul_(by))
+        if start is not None:
+            self.vectors[START] = start.mean()
         return moved, tail
 
     def _slope(
@@ -269,8 +134,8 @@ class Run:
     ) -> tuple[Tensor, Tensor]:
         """Return the loss's derivative in the features and in the tail."""
         output = Output(self.bags.head(tail, z), z)
-        slope = _cotangent(self.hooks.algorithm, output, step.batch, anchors, self.client)
-        return self.bags.pull(tail, z, slope)
+        cotangent = slope(self.hooks.algorithm, output, step.batch, anchors, self.client)
+        return self.bags.pull(tail, z, cotangent)
 
     def _iterate(self, multiples: Mapping[str, float], step: Step) -> Tensor:
         """Return the step's features, but for what the own steps have moved."""
@@ -286,12 +151,12 @@ class Run:
         """Return the outputs of the frozen models on all of the round's texts."""
         outputs = {}
         for name, model in self.hooks.algorithm.anchors(self.hooks.shared, self.client).items():
-            if isinstance(model.theta, Combination):
-                multiples = model.theta.multiples()
-                features, tail = self._mixed(multiples, False), self._tail(multiples)
-            else:
+            if combined(model.theta) is None:
                 table, tail = self._split(model.theta)
                 features = self.plot.own.matrix.product(table)
+            else:
+                multiples = multiples_of(model.theta)
+                features, tail = self._mixed(multiples, False), self._tail(multiples)
             outputs[name] = Output(self.bags.head(tail, features), features)
         return outputs
 
@@ -301,15 +166,9 @@ class Run:
         size = self.bags.vocabulary * self.bags.width
         return vector[:size].view(self.bags.vocabulary, self.bags.width), vector[size:]
 
-    def _whole(self, name: str) -> tuple[Tensor, Tensor]:
-        vector = self.vectors[name]
-        if not isinstance(vector, Tensor):
-            raise EbbflowError(f"{name} is not known in all entries")
-        return self._split(vector)
-
     def _tail(self, multiples: Mapping[str, float]) -> Tensor:
         """Return the tail of a combination."""
-        total = torch.zeros_like(self._whole(SENT)[1])
+        total = torch.zeros_like(self._sent_tail)
         for name, multiple in multiples.items():
             vector = self.vectors[name]
             tail = self._split(vector)[1] if isinstance(vector, Tensor) else vector.tail
@@ -318,9 +177,9 @@ class Run:
 
     def _of(self, name: str, everywhere: bool = False) -> Tensor:
         """Return A v for a named vector, on the round's texts or on all of the device's."""
-        key = name, everywhere
+        texts = self.plot.shard if everywhere else self.plot.own
+        key = name, texts is self.plot.own
         if key not in self._features:
-            texts = self.plot.shard if everywhere else self.plot.own
             self._features[key] = self._product(self.vectors[name], texts)
         return self._features[key]
 
@@ -331,7 +190,7 @@ class Run:
         if isinstance(vector, Span):
             return self.plot.gram(texts, others) @ vector.coefficients
         order = np.argsort(others)
-        at = _places(texts.rows, others[order])
+        at = places(texts.rows, others[order])
         if at is None:
             raise EbbflowError(
                 "a device remembers the features of other texts than it has now: its samples must "
@@ -344,7 +203,7 @@ class Run:
         if set(multiples.items()) == {(SENT, 1.0)}:
             return self._of(SENT, everywhere)
         texts = self.plot.shard if everywhere else self.plot.own
-        total = self._whole(SENT)[0].new_zeros(len(texts.rows), self.bags.width)
+        total = self._table.new_zeros(len(texts.rows), self.bags.width)
         for name, multiple in multiples.items():
             total.add_(self._of(name, everywhere), alpha=multiple)
         return total
@@ -370,7 +229,7 @@ class Run:
             return only.rows.numpy(), only.coefficients * multiple
         every = [span.rows.numpy() for span, _ in spans]
         rows = np.unique(np.concatenate([*every, np.zeros(0, dtype=np.int64)]))
-        total = self._whole(SENT)[0].new_zeros(len(rows), self.bags.width)
+        total = self._table.new_zeros(len(rows), self.bags.width)
         for mine, (span, multiple) in zip(every, spans, strict=True):
             at = torch.from_numpy(np.searchsorted(rows, mine))
             total.index_add_(0, at, span.coefficients, alpha=multiple)
@@ -394,6 +253,27 @@ class Run:
             total.add_(vector, alpha=multiple)
         self._split(total)[1].copy_(tail)
         return total
+
+
+class _Mean:
+    """The mean gradient over mini-batches, each as often as it has texts."""
+
+    def __init__(self, rows: Tensor, table: Tensor, tail: Tensor) -> None:
+        self._rows = rows
+        self._coefficients = table.new_zeros(len(rows), table.shape[1])
+        self._tail, self._seen = torch.zeros_like(tail), 0
+
+    def add(self, step: Step, share: Tensor, tail: Tensor) -> None:
+        """Add one mini-batch."""
+        count = len(step.batch.y)
+        _add_at(self._coefficients, step, share, count)
+        self._tail.add_(tail, alpha=count)
+        self._seen += count
+
+    def mean(self) -> Span:
+        """Return the mean so far."""
+        by = 1 / max(self._seen, 1)
+        return Span(self._rows, self._coefficients * by, self._tail * by)
 
 
 def _add_at(rows: Tensor, step: Step, values: Tensor, by: float) -> None:

@@ -44,10 +44,11 @@ from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, parts, score
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
-from ebbflow.core.spanned import Hooks
+from ebbflow.core.spanned import Hooks, hooks_on_names
 from ebbflow.core.sparse import Sparse, texts_of
 from ebbflow.core.types import Bags, Examples, Indices, Model, ModelState, State
-from ebbflow.engines.coefficients import Grams, Plot, Run, Sent
+from ebbflow.engines.coefficients import Run, Sent
+from ebbflow.engines.plot import Grams, Plot
 from ebbflow.engines.vectorised import Vectorised
 
 LEAF = 16  # devices whose coefficients are summed in one product
@@ -82,14 +83,13 @@ class SampleSpace(Vectorised):
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         if not cohort.devices:
             raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
-        hooks = [Hooks(lane, self.recipe) for lane in lanes]
-        classes = self.model.layout.shapes[-1][0]
-        near = [each.linear(self.bags, classes, len(cohort.shards) > 0) for each in hooks]
-        ours = [each for each, yes in zip(hooks, near, strict=True) if yes]
-        rest = [lane for lane, yes in zip(lanes, near, strict=True) if not yes]
+        classes, known = self.model.layout.shapes[-1][0], len(cohort.shards) > 0
+        hooks = [hooks_on_names(lane, self.recipe, self.bags, classes, known) for lane in lanes]
+        ours = [each for each in hooks if each is not None]
+        rest = [lane for lane, each in zip(lanes, hooks, strict=True) if each is None]
         sparse = iter(self._sparse(ours, cohort) if ours else [])
         dense = iter(super().__call__(rest, cohort) if rest else [])
-        return [next(sparse if yes else dense) for yes in near]
+        return [next(dense if each is None else sparse) for each in hooks]
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models on the workers, while the caller goes on with the next round."""
@@ -179,15 +179,26 @@ class SampleSpace(Vectorised):
                         transposed[key] = self._pool.submit(_by_word, texts, rows)
                     leaves.append((transposed[key], [one.coefficients for one in sums]))
                 jobs.append((total.table(name), leaves))
-        ends = np.linspace(0, self.bags.vocabulary, RANGES + 1).astype(int).tolist()
         for table, leaves in jobs:
-            stacks = [(matrix.result(), torch.cat(of)) for matrix, of in leaves]
-            add = partial(_add_words, table, stacks)
-            list(self._pool.map(add, ends[:-1], ends[1:]))
+            stacks = list(self._pool.map(_stacked, leaves))
+            ends = _even_ranges(stacks[0][0])
+            list(self._pool.map(partial(_add_words, table, stacks), ends[:-1], ends[1:]))
 
 
 def _by_word(texts: Sparse, rows: Indices) -> Sparse:
     return texts.rows(rows).transposed()
+
+
+def _stacked(leaf: tuple[Future[Sparse], list[Tensor]]) -> tuple[Sparse, Tensor]:
+    matrix, coefficients = leaf
+    return matrix.result(), torch.cat(coefficients)
+
+
+def _even_ranges(by_word: Sparse) -> list[int]:
+    """Return where to cut the words, so that every range has about as many entries."""
+    entries = np.linspace(0, len(by_word.columns), RANGES + 1)[1:-1]
+    inner = np.searchsorted(by_word.starts.numpy(), entries).tolist()
+    return [0, *inner, len(by_word)]
 
 
 def _add_words(

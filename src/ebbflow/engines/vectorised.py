@@ -165,8 +165,10 @@ class Vectorised:
                 at += size
 
     def _block_size(self, rows: int, lanes: int) -> int:
-        if not self._maps or self.block is not None:
-            return self.block or 1
+        if not self._maps:
+            return 1
+        if self.block is not None:
+            return self.block
         if lanes not in self._tuners:
             held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
             room = GPU_BLOCK_BYTES if self.feed.examples.x.is_cuda else BLOCK_BYTES

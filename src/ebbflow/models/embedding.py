@@ -49,12 +49,12 @@ def embedding(
 
     def shares(x: Tensor, dtype: torch.dtype) -> Tensor:
         _check_tokens(x, vocabulary)
-        words = x != PADDING
-        return words / (words.sum(1, keepdim=True).to(dtype) + _EPSILON)
+        return _shares(x, dtype)
 
     def mean(theta: Theta, x: Tensor) -> Tensor:
+        # Padding that counts nothing: the kernel for padding_idx is several times as slow.
         rows = theta[table].view(vocabulary, width)
-        return embedding_bag(x, rows, mode="sum", padding_idx=PADDING) / _counts(x, theta)
+        return embedding_bag(x, rows, mode="sum", per_sample_weights=_shares(x, theta.dtype))
 
     def head(tail: Tensor, features: Tensor) -> Tensor:
         return torch.addmm(tail[-classes:], features, tail[:-classes].view(classes, width).T)
@@ -75,7 +75,7 @@ def embedding(
 
     def pullback(theta: Theta, x: Tensor, cotangent: Output) -> Tensor:
         slope, of_tail = pull(theta[table.stop :], mean(theta, x), cotangent)
-        share = slope / _counts(x, theta)
+        share = slope / _counts(x, theta.dtype)
         gradient = torch.zeros_like(theta)
         text, place = (x != PADDING).nonzero(as_tuple=True)
         gradient[table].view(vocabulary, width).index_add_(0, x[text, place], share[text])
@@ -94,8 +94,12 @@ def embedding(
     )
 
 
-def _counts(x: Tensor, theta: Theta) -> Tensor:
-    return (x != PADDING).sum(1, keepdim=True).to(theta.dtype) + _EPSILON
+def _counts(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return (x != PADDING).sum(1, keepdim=True).to(dtype) + _EPSILON
+
+
+def _shares(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return (x != PADDING) / _counts(x, dtype)
 
 
 def _check_tokens(x: Tensor, vocabulary: int) -> None:

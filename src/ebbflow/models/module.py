@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,9 +18,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import (
     Buffers,
     Cotangent,
-    Differentiate,
-    Forward,
     Gradient,
+    Layout,
     Model,
     ModelState,
     Output,
@@ -76,25 +76,87 @@ def _as_output(result: Any, name: str) -> Output:
     )
 
 
-def _with_channels_last(x: Tensor) -> Tensor:
-    # In words that vmap understands, which knows no memory formats.
-    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+@dataclass(frozen=True)
+class _Functions:
+    """A module's forward pass and its gradient as functions of the flat vectors.
+
+    ``lower`` says that training passes are computed in bfloat16.
+    """
+
+    name: str
+    own: _OwnCopy
+    layout: Layout
+    buffer_layout: Layout
+    channels_last: bool
+    lower: bool
+
+    def forward(
+        self, theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
+    ) -> tuple[Output, Buffers]:
+        """Return the outputs and the updated buffers, also under ``vmap`` and ``vjp``."""
+        if not train:
+            x = self._laid_out(x)
+        # A copy of every single buffer: BatchNorm updates them in place, and under vmap what it
+        # does to a part of a longer vector would be lost.
+        running = {n: b.clone() for n, b in vector.unflatten(buffers, self.buffer_layout).items()}
+        output = self._run(vector.unflatten(theta, self.layout), running, x, noise, train)
+        return output, vector.flatten(running, self.buffer_layout) if running else buffers
+
+    def gradient(
+        self, theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
+    ) -> tuple[Gradient, Buffers]:
+        """Return the gradient of one device, by plain autograd, and the updated buffers."""
+        found, after = torch.empty_like(theta), buffers.clone()
+        unused = vector.unflatten(found, self.layout)
+        leaves = vector.unflatten(theta.detach(), self.layout)
+        for name, leaf in leaves.items():
+            _hand_over(leaf.requires_grad_(), name, unused)
+        with torch.enable_grad():
+            running = vector.unflatten(after, self.buffer_layout)
+            output = self._run(leaves, running, self._laid_out(x), noise, True)
+        slopes = cotangent(Output(output.logits.detach(), output.features.detach()))
+        pairs = [pair for pair in zip(output, slopes, strict=True) if pair[0].requires_grad]
+        torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
+        for place in unused.values():
+            place.zero_()
+        return found, after
+
+    def _laid_out(self, x: Tensor) -> Tensor:
+        # In words that vmap understands, which knows no memory formats.
+        return x.movedim(1, -1).contiguous().movedim(-1, 1) if self.channels_last else x
+
+    def _run(
+        self,
+        parameters: dict[str, Tensor],
+        running: dict[str, Tensor],
+        x: Tensor,
+        noise: Tensor | None,
+        train: bool,
+    ) -> Output:
+        """Call the module, which updates the running statistics in place."""
+        module = self.own.on(x.device).train(train)
+        counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
+        given = (x,) if noise is None else (x, noise)
+        with in_bfloat16(x.device) if self.lower and train else nullcontext():
+            result = functional_call(module, {**parameters, **running, **counters}, given)
+        output = _as_output(result, self.name)
+        dtype = next(iter(parameters.values())).dtype
+        return Output(output.logits.to(dtype), output.features.to(dtype))
 
 
-def _taker(place: Tensor, name: str, unused: dict[str, Tensor]) -> Callable[[Tensor], None]:
-    """Return what moves a parameter's gradient to its place in the flat vector.
+def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
+    """Let a parameter's gradient go to its place in the flat vector the moment it is there.
 
-    It does so the moment the gradient is there: it is still in the cache, and its memory serves
-    the next layer's.
+    It is still in the cache then, and its memory serves the next layer's. A place that was filled
+    is taken off the list.
     """
 
     def take(leaf: Tensor) -> None:
         if leaf.grad is not None:
-            place.copy_(leaf.grad)
+            places.pop(name).copy_(leaf.grad)
         leaf.grad = None
-        unused.pop(name, None)
 
-    return take
+    leaf.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
 
 
 def from_module(
@@ -113,14 +175,14 @@ def from_module(
         build: Makes the module with freshly drawn weights; a frozen part is loaded here. Its
             forward returns the logits, or the pair (logits, features).
         name: What messages call it.
-        vectorise: Whether to map it over devices. By default all but modules with convolutions,
-            which a per-device loop trains faster on a CPU, and those with batch statistics,
-            whose bits would depend on the block.
+        vectorise: Whether to map it over devices. By default everything on a GPU; on a CPU all but
+            modules with convolutions, which a per-device loop trains faster there, and those with
+            batch statistics, whose bits would depend on the block.
         noise: The shape of the uniform draws that one sample needs in training. The module's
             forward then takes them as its second argument (None outside training). A module whose
             own layers draw, such as ``nn.Dropout``, runs on the sequential engine only.
-        channels_last: Whether images are laid out with the channels last for evaluation, which
-            makes convolutions a quarter faster on a CPU. The module must not use ``view`` then.
+        channels_last: Whether images are laid out with the channels last, which makes convolutions
+            faster on a CPU. The module must not use ``view`` then.
 
     >>> model = from_module(lambda: nn.Linear(3, 2))
     >>> model.layout.total
@@ -143,69 +205,16 @@ def from_module(
         theta = vector.flatten({n: p.detach() for n, p in _trained(fresh)}, layout)
         return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
 
-    def run(
-        parameters: dict[str, Tensor],
-        running: dict[str, Tensor],
-        x: Tensor,
-        noise: Tensor | None,
-        train: bool,
-        lower: bool,
-    ) -> Output:
-        """Call the module, which updates the running statistics in place."""
-        module = own.on(x.device).train(train)
-        counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
-        given = (x,) if noise is None else (x, noise)
-        with in_bfloat16(x.device) if lower and train else nullcontext():
-            result = functional_call(module, {**parameters, **running, **counters}, given)
-        output = _as_output(result, name)
-        dtype = next(iter(parameters.values())).dtype
-        return Output(output.logits.to(dtype), output.features.to(dtype))
-
-    def functions(lower: bool) -> tuple[Forward, Differentiate]:
-        def forward(
-            theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
-        ) -> tuple[Output, Buffers]:
-            if channels_last and not train:
-                x = _with_channels_last(x)
-            # A copy of every single buffer: BatchNorm updates them in place, and under vmap what
-            # it does to a part of a longer vector would be lost.
-            running = {n: b.clone() for n, b in vector.unflatten(buffers, buffer_layout).items()}
-            output = run(vector.unflatten(theta, layout), running, x, noise, train, lower)
-            return output, vector.flatten(running, buffer_layout) if running else buffers
-
-        def gradient(
-            theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
-        ) -> tuple[Gradient, Buffers]:
-            if channels_last:
-                x = _with_channels_last(x)
-            found, after = torch.empty_like(theta), buffers.clone()
-            leaves = vector.unflatten(theta.detach(), layout)
-            places = vector.unflatten(found, layout)
-            unused = dict(places)
-            with torch.enable_grad():
-                for part, leaf in leaves.items():
-                    take = _taker(places[part], part, unused)
-                    leaf.requires_grad_().register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
-                running = vector.unflatten(after, buffer_layout)
-                output = run(leaves, running, x, noise, True, lower)
-            slopes = cotangent(Output(output.logits.detach(), output.features.detach()))
-            pairs = [pair for pair in zip(output, slopes, strict=True) if pair[0].requires_grad]
-            torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
-            for place in unused.values():
-                place.zero_()
-            return found, after
-
-        return forward, gradient
-
     def at_precision(precision: Precision) -> Model:
-        forward, gradient = functions(lower=precision == "bf16")
+        lower = precision == "bf16"
+        functions = _Functions(name, own, layout, buffer_layout, channels_last, lower)
         return Model(
             name=name,
             layout=layout,
             buffer_layout=buffer_layout,
             initial=initial,
-            forward=forward,
-            gradient=gradient,
+            forward=functions.forward,
+            gradient=functions.gradient,
             vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
             vectorise_on_gpu=vectorise is not False,
             batch_statistics=batch_statistics,

@@ -1,4 +1,4 @@
-"""A training step in bfloat16: half the bits, three decimal digits, float32's range.
+"""A training step in bfloat16: half the bits, two to three decimal digits, float32's range.
 
 Products and convolutions take their operands rounded to bfloat16, add up in float32 and round what
 comes out; derivatives go back in the same way. Weights, momentum, batch statistics, losses and all
@@ -64,9 +64,14 @@ class _Rounding(TorchFunctionMode):
         return _rounded(func(*(_rounded(value) for value in args), **named))
 
 
+def _multiplies_bfloat16() -> bool:
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which a module's forward pass is one in bfloat16."""
-    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if device.type == "cpu" and not _multiplies_bfloat16():
         return _Rounding()
     # A weight is used once in a pass: keeping its cast would only cost a lock and memory.
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

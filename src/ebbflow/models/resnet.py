@@ -6,7 +6,8 @@ The body is the usual one for ImageNet and its tensors have their usual names (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from ebbflow.models.module import from_module
 FEATURES = 256
 _WIDTHS = (64, 128, 256, 512)
 _GROUPS = 32
-_ROWS = 64  # so many samples make a product for each of several pixels worth its while
+_FEW = 2  # pixels on a side, so few that a convolution is better done as a product
 
 Norm = Callable[[int], nn.Module]
 """Makes a normalisation of so many channels."""
@@ -34,11 +35,11 @@ _NORMS: dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": _group_norm}
 
 
 class _Conv3x3(nn.Conv2d):
-    """A 3x3 convolution that trains as a matrix product on images of at most 2x2 pixels.
+    """A 3x3 convolution that a CPU trains as a matrix product where at most 2x2 pixels come out.
 
-    Such an image lies in every window as a whole, and up to eight of a window's nine weights
-    multiply nothing but padding. A library multiplies all nine, and what it does for the weights'
-    gradient takes half of a step of ResNet-18: see docs/models.md.
+    On images that small most weights of a window multiply padding, and a library's gradient in the
+    weights runs at a tenth of its usual speed: it took half of a step of ResNet-18. See
+    docs/models.md.
     """
 
     def __init__(self, inputs: int, width: int, stride: int = 1) -> None:
@@ -47,19 +48,28 @@ class _Conv3x3(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution: in evaluation, and of larger images, as torch has it."""
         height, width = x.shape[-2:]
-        if not self.training or height > 2 or width > 2:
+        down, right = (range(0, side, self.stride[0]) for side in (height, width))
+        if not self.training or not x.is_cpu or max(len(down), len(right)) > _FEW:
             return super().forward(x)
-        # Where the image begins in the window of each pixel that comes out.
-        tops, lefts = (range(1, 1 - size, -self.stride[0]) for size in (height, width))
-        if len(tops) * len(lefts) > 1 and len(x) < _ROWS:
-            return super().forward(x)
-        rows = x.flatten(1)
-        pixels = [
-            linear(rows, self.weight[:, :, top : top + height, left : left + width].flatten(1))
-            for top in tops
-            for left in lefts
+        if height == width == 1:  # all but the window's centre is padding
+            centre = self.weight.flatten(2)[:, :, 4].contiguous()
+            return linear(x.flatten(1), centre)[:, :, None, None]
+        windows = torch.stack(list(_windows(x, down, right)), 1)
+        pixels = linear(windows.flatten(2), self.weight.flatten(1))
+        return pixels.view(len(x), len(down), len(right), -1).permute(0, 3, 1, 2)
+
+
+def _windows(x: Tensor, down: range, right: range) -> Iterator[Tensor]:
+    """Yield what a 3x3 window sees around each of these pixels, ``[B, C, 9]``."""
+    height, width = x.shape[-2:]
+    pixels = x.flatten(2).unbind(2)
+    padding = torch.zeros_like(pixels[0])
+    for row, column in itertools.product(down, right):
+        seen = [
+            pixels[i * width + j] if 0 <= i < height and 0 <= j < width else padding
+            for i, j in itertools.product((row - 1, row, row + 1), (column - 1, column, column + 1))
         ]
-        return torch.stack(pixels, -1).view(len(x), -1, len(tops), len(lefts))
+        yield torch.stack(seen, -1)
 
 
 class _Block(nn.Module):

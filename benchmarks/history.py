@@ -1,0 +1,157 @@
+"""Time the choice among ten thousand past sessions of a ResNet-34, and what it reads.
+
+    python benchmarks/history.py [SESSIONS] [R]
+
+Signatures of 21.7 million entries, 87 MB each. Ten thousand of them do not fit anywhere, so the
+past is made up of sketches: 50 kinds of sessions, each session its kind's direction with noise. A
+few are real: vectors of full length, in a history on disk, of the kind that the running session is
+of; these are what is left to measure, exactly. Everything runs on one core. The comparison must
+take less than 200 ms of processor time, in the median of seven. Memory is read from /proc: Linux.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ebbflow.core import sketch
+from ebbflow.core.rng import generator
+from ebbflow.core.signature import DISTANCES, similarity_weights
+from ebbflow.core.types import Entry, ModelState, Sketch
+from ebbflow.history.store import Store
+from ebbflow.models import MODELS
+
+KINDS, REAL, NOISE = 50, 4, 0.3
+LIMIT_MS, REPEATS = 200.0, 7
+
+
+class Synthetic(Entry):
+    """A past session of another kind, of which there is a sketch and nothing else.
+
+    The projection of a random unit vector to k numbers has entries N(0, 1/k).
+    """
+
+    def __init__(self, session: int, plan: sketch.Plan) -> None:
+        object.__setattr__(self, "session", session)
+        self._plan = plan
+
+    @property
+    def sketch(self) -> Sketch:
+        """The sketch, drawn anew each time: a past on disk is not in memory, either."""
+        parts = self._plan.parts
+        widths = np.concatenate([np.full(part.numbers, part.numbers) for part in parts])
+        kind = generator("benchmark", "kind", self.session % KINDS)
+        noise = generator("benchmark", "noise", self.session)
+        mixed = sum(
+            factor * draw.standard_normal(self._plan.width, dtype=np.float32)
+            for factor, draw in ((1.0, kind), (NOISE, noise))
+        )
+        values = (mixed / np.sqrt((1 + NOISE**2) * widths)).astype(np.float32)
+        return Sketch(torch.from_numpy(values), torch.ones(len(parts), dtype=torch.float64))
+
+
+def median_ms(run: Callable[[], object]) -> float:
+    """Return the median of a few calls' processor time, in milliseconds."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        run()
+        times.append(1000 * (time.process_time() - began))
+    return statistics.median(times)
+
+
+def resident(what: str) -> float:
+    """Return this process's memory in MiB: ``VmRSS`` now, ``VmHWM`` at most since `forget`."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith(what))
+    return int(line.split()[1]) / 1024
+
+
+def forget() -> None:
+    """Let the most memory since now be counted."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def main() -> None:
+    """Build the past, compare, and print."""
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    scale = float(sys.argv[2]) if len(sys.argv) > 2 else 100.0
+    model = MODELS["resnet34"]((3, 64, 64), 200)
+    layout = model.layout
+    plan = sketch.plan(layout, "per_tensor")
+
+    def drawn(seed: int) -> torch.Tensor:
+        kind, noise = (
+            torch.randn(layout.total, generator=torch.Generator().manual_seed(part))
+            for part in (0, seed)
+        )
+        return noise.mul_(NOISE).add_(kind)
+
+    own = drawn(1)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), layout, model.buffer_layout, plan)
+        buffers = torch.zeros(model.buffer_layout.total)
+        real = [
+            store.write(Entry(z, ModelState(drawn(z), buffers), drawn(z)))
+            for z in range(2, 2 + REAL)
+        ]
+        before = resident("VmRSS")
+        others = (Synthetic(z, plan) for z in range(2 + REAL, 2 + count))
+        entries: list[Entry] = [*real, *others]
+        table = sketch.Table(plan)
+        table.lower_bounds(own, entries)  # puts the sketches into the matrix, once per session
+        after = resident("VmRSS")
+        report(table, own, entries, scale)
+        measure = DISTANCES["per_tensor"]
+        bounds = table.lower_bounds(own, entries)
+        forget()
+        began = time.process_time()
+
+        def exact(i: int) -> float:
+            signature = entries[i].signature
+            if signature is None:
+                raise SystemExit(f"session {i} is left to measure, and has only a sketch")
+            return measure(own, signature, layout)
+
+        found = sketch.nearest_first(bounds, exact, scale)
+        seconds = (time.process_time() - began) / len(found)
+        most = resident("VmHWM") - after
+    weights = similarity_weights(list(found.values()), scale)
+    print(f"  left to measure      {len(found)} ({1 - len(found) / count:.2%} ruled out)")
+    print(f"  measuring one        {1000 * seconds:.0f} ms, read from disk")
+    print(f"  distances            {min(found.values()):.3f} to {max(found.values()):.3f}")
+    print(f"  largest weight       {weights.max():.3f}")
+    print(f"  memory of sketches   {after - before:.0f} MiB")
+    print(f"  and while measuring  {most:.0f} MiB, mapped pages among them")
+
+
+def report(table: sketch.Table, own: torch.Tensor, entries: list[Entry], scale: float) -> None:
+    """Print how long the running session's sketch and the comparison take."""
+    making = median_ms(lambda: sketch.sketch(own, table.plan))
+    both = median_ms(lambda: table.lower_bounds(own, entries))
+    compared = both - making
+    parts = len(table.plan.parts)
+    print(
+        f"{len(entries)} past sessions, {len(own):,} parameters in {parts} tensors, R = {scale:g}"
+    )
+    print(f"  numbers per sketch   {table.plan.width} and {parts} norms")
+    print(f"  comparing            {compared:.0f} ms (at most {LIMIT_MS:.0f})")
+    print(f"  own sketch before    {making:.0f} ms")
+    if not compared < LIMIT_MS or math.isnan(compared):
+        raise SystemExit("comparing takes too long")
+
+
+if __name__ == "__main__":
+    main()

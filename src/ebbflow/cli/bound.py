@@ -1,0 +1,53 @@
+"""bound: a run beside the paper's Theorem 1."""
+
+from __future__ import annotations
+
+import json as encode
+from typing import Annotated
+
+import typer
+
+from ebbflow.cli.options import RunPath
+from ebbflow.core.errors import EbbflowError
+
+app = typer.Typer()
+
+
+@app.command("bound")
+def bound(
+    folder: RunPath,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=1, help="Of the full-batch search for w*.")
+    ] = 300,
+    zeta_1: Annotated[float, typer.Option("--zeta1", help="Of the dissimilarity, at least 1.")] = 1,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Make a run again and print its squared gradient norm beside the bounds of Theorem 1."""
+    from ebbflow.records import check_run
+
+    check_run(folder)
+    from ebbflow.bounds import examine
+
+    found = examine(folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1)
+    if json:
+        typer.echo(encode.dumps(found.as_json(), indent=1))
+        return
+    from rich.console import Console
+
+    from ebbflow.report.bounds import bound_picture, bound_tables
+
+    console = Console()
+    for table in bound_tables(found):
+        console.print(table)
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    try:
+        bound_picture(found, folder / "bound.png", folder.name)
+        typer.echo(f"picture  {folder / 'bound.png'}")
+    except EbbflowError as missing:
+        typer.echo(str(missing))

@@ -1,0 +1,265 @@
+"""cost: seconds, joules and bytes on the air."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settings, configure
+from ebbflow.core.errors import EbbflowError
+
+if TYPE_CHECKING:
+    from ebbflow.config import Config
+    from ebbflow.metrics import Target
+
+app = typer.Typer()
+
+DRAWS = 20
+"""Draws of positions and fading that a round's cost is the mean of."""
+
+
+@app.command("cost")
+def cost(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="A run folder.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="A data set whose model is sent, without a run."),
+    ] = None,
+    devices: Devices = None,
+    algorithm: AlgorithmNames = None,
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", help="W in Hz, as in 100e6.")
+    ] = None,
+    speed: Annotated[str | None, typer.Option("--speed", help="Of the devices, in m/s.")] = None,
+    preset: Presets = None,
+    settings: Settings = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", help="To reach: up to 1 a share of the warm start's peak, above it percent."
+        ),
+    ] = "0.95",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Follow every slot; show the closed form's error.")
+    ] = False,
+    draws: Annotated[
+        int, typer.Option("--draws", min=1, help="Rounds to average over, without a run.")
+    ] = DRAWS,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="WHAT", help="Vary bandwidth, devices or speed."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="PNG", help="Draw the sweep.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Say what a run, or a round of a model, costs on the air: latency, energy, bytes."""
+    from ebbflow.metrics import parse_target
+
+    goal = parse_target(target)
+    if (folder is None) == (model is None):
+        raise EbbflowError(
+            "say what is to be costed, a run folder or --model, and not both: as in `ebbflow cost "
+            "runs/demo`, or `ebbflow cost --model svhn`"
+        )
+    if picture is not None and sweep is None:
+        raise EbbflowError(f"--picture {picture} draws a sweep: add --sweep bandwidth")
+    if picture is not None and not picture.parent.is_dir():
+        raise EbbflowError(
+            f"--picture {picture}: there is no folder {picture.parent}; make it first"
+        )
+    shortcuts = {
+        "wireless.bandwidth": bandwidth,
+        "wireless.speed": speed,
+        "wireless.fading": "slots" if exact else None,
+    }
+    chosen = [*(settings or [])]
+    chosen += [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    with _warnings_told():
+        if folder is not None:
+            for name, value in (("devices", devices), ("algorithm", algorithm)):
+                if value is not None:
+                    raise EbbflowError(
+                        f"--{name} {value}: a run says that itself; leave it out, or use --model"
+                    )
+            _of_run(folder, preset or [], chosen, goal, sweep, picture, json)
+            return
+        given = {"dataset": model, "devices": devices, "algorithm": algorithm}
+        config = configure({}, None, preset or [], given, chosen)
+        _of_model(config, draws, sweep, picture, json, exact=exact)
+
+
+def _of_run(
+    folder: Path,
+    presets: list[str],
+    settings: list[str],
+    target: Target,
+    sweep: str | None,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    from rich.console import Console
+
+    from ebbflow.report.cost_tables import target_rows, target_tables, usage_rows, usage_tables
+    from ebbflow.report.costs import model_size, reached, run_config, run_costs
+
+    config = run_config(folder, presets, settings)
+    size = model_size(config)
+    spent = run_costs(config, size, folder)
+    found = reached(config, spent, target)
+    if sweep is not None:
+        rounds: dict[str, list[int]] = {}
+        algorithm = config.algorithm[0]
+        for r in found:
+            if r.algorithm == algorithm and r.transition is not None and r.rounds is not None:
+                rounds.setdefault(r.method, []).append(r.rounds)
+        means = {method: sum(counts) / len(counts) for method, counts in rounds.items()}
+        if not means:
+            raise EbbflowError(f"{folder}: no method reached the target; lower --target")
+        devices = max(usage.participants for usage in spent)
+        what = f"to {target}, {algorithm}"
+        _sweep(config, sweep, means, what, devices, DRAWS, picture, as_json)
+        return
+    if as_json:
+        _print_json(
+            config,
+            model_size(config),
+            {"methods": usage_rows(spent), "targets": target_rows(found)},
+        )
+        return
+    console = Console()
+    size = model_size(config)
+    typer.echo(
+        f"{size.parameters:,} parameters, {size.complexity:.4g} operations each; "
+        f"{_spectrum(config)}"
+    )
+    tables = target_tables(found, target)
+    for table in [*usage_tables(spent), *tables]:
+        console.print(table)
+    if not tables:
+        first = config.pilot.sessions + 3
+        typer.echo(f"no transition yet: the first with a choice is session {first}")
+
+
+def _of_model(
+    config: Config,
+    draws: int,
+    sweep: str | None,
+    picture: Path | None,
+    as_json: bool,
+    *,
+    exact: bool,
+) -> None:
+    from rich.console import Console
+
+    from ebbflow.report.cost_tables import estimate_table
+    from ebbflow.report.costs import estimate, model_size, published_rounds, task_of
+
+    size = model_size(config)
+    devices = config.partition.devices or 1
+    if sweep is not None:
+        label, rounds = published_rounds(config.dataset)
+        what = f"to the target, by the paper's rounds ({label})" if rounds else "of one round"
+        _sweep(config, sweep, rounds or {"a round": 1.0}, what, devices, draws, picture, as_json)
+        return
+    (algorithm,) = config.algorithm if len(config.algorithm) == 1 else [None]
+    if algorithm is None:
+        raise EbbflowError(f"--algorithm {','.join(config.algorithm)}: give one with --model")
+    task = task_of(config, size, algorithm)
+    found = {}
+    ways = ("slots", "ergodic") if exact else (config.wireless.fading,)
+    for way in ways:
+        wireless = config.wireless.model_copy(update={"fading": way})
+        found[way] = estimate(wireless, task, devices, seed=config.seeds[0], draws=draws)
+    if as_json:
+        _print_json(
+            config,
+            size,
+            {
+                "devices": devices,
+                "algorithm": algorithm,
+                "draws": draws,
+                "round": {
+                    way: {**e.cost._asdict(), "deviation": e.deviation if draws > 1 else None}
+                    for way, e in found.items()
+                },
+            },
+        )
+        return
+    title = (
+        f"{config.dataset}, {algorithm}: {size.parameters:,} parameters, {devices} devices, "
+        f"{_spectrum(config)}; mean of {draws} draws"
+    )
+    Console().print(estimate_table(found, config.dataset, title))
+    if exact:
+        parts = [
+            f"{name} {100 * (getattr(found['ergodic'].cost, name) / truth - 1):+.3f} %"
+            for name in ("latency", "energy")
+            for truth in [getattr(found["slots"].cost, name)]
+        ]
+        typer.echo(f"the closed form differs by {', '.join(parts)}")
+
+
+def _sweep(
+    config: Config,
+    variable: str,
+    rounds: dict[str, float],
+    what: str,
+    devices: int,
+    draws: int,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    from rich.console import Console
+
+    from ebbflow.config import nearest
+    from ebbflow.report.cost_tables import sweep_picture, sweep_table
+    from ebbflow.report.costs import SWEEPS, model_size, sweep
+
+    if variable not in SWEEPS:
+        raise nearest(variable, SWEEPS, "sweep", "--sweep")
+    size = model_size(config)
+    points = sweep(config, size, variable, rounds, devices=devices, draws=draws)
+    title = f"{Path(config.dataset).stem}: latency and energy {what}"
+    if as_json:
+        rows = [{variable: p.value, "method": p.method, **p.cost._asdict()} for p in points]
+        _print_json(config, size, {"rounds": rounds, "sweep": rows})
+    else:
+        Console().print(sweep_table(points, variable, title))
+    if picture is not None:
+        sweep_picture(points, variable, picture, title)
+        typer.echo(f"picture  {picture}", err=as_json)
+
+
+def _spectrum(config: Config) -> str:
+    width = f"{config.wireless.bandwidth / 1e6:g} MHz"
+    return {
+        "equal": f"{width} shared equally",
+        "finish_together": f"{width} shared so that all finish together",
+        "per_device": f"{width} a device",
+    }[config.wireless.allocation]
+
+
+def _print_json(config: Config, size: Any, found: dict[str, Any]) -> None:
+    import json
+
+    about = {"wireless": config.wireless.model_dump(mode="json"), "model": size._asdict()}
+    typer.echo(json.dumps({**about, **found}, indent=1))
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Say every warning once, as a sentence."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        typer.echo(f"warning: {text}", err=True)

@@ -1,0 +1,72 @@
+"""The losses' derivatives on the outputs in closed form, where we know one.
+
+The same numbers that autograd gives but for rounding, without a graph: a tenth of the time on
+outputs as small as ours. Not for ``vmap``, whose devices share one graph anyway.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softmax
+
+from ebbflow.core.algorithm import Algorithm, Objective, cross_entropy
+from ebbflow.core.local import Batch, _cotangent
+from ebbflow.core.objectives import Contrast, Distillation
+from ebbflow.core.types import Output, State
+
+_EPSILON = 1e-8  # of the cosine in `Contrast`
+
+
+def slope(
+    algorithm: Algorithm, output: Output, batch: Batch, anchors: dict[str, Output], client: State
+) -> Output:
+    """Return the derivative of the batch's weighted loss in logits and features."""
+    found = _closed(algorithm.objective, output, batch, anchors, client)
+    return _cotangent(algorithm, output, batch, anchors, client) if found is None else found
+
+
+def _closed(
+    objective: Objective, output: Output, batch: Batch, anchors: dict[str, Output], client: State
+) -> Output | None:
+    if objective is cross_entropy:
+        return _cross_entropy(output, batch)
+    if isinstance(objective, Contrast):
+        own = _cross_entropy(output, batch)
+        return Output(own.logits, _contrast(objective, output, batch, anchors, client))
+    if isinstance(objective, Distillation):
+        base = _closed(objective.base, output, batch, anchors, client)
+        if base is None:
+            return None
+        wanted = objective._wanted(anchors["teacher"].logits, batch.y)
+        apart = softmax(output.logits / objective.temperature, -1) - wanted
+        by = batch.weights.unsqueeze(-1) * (objective.kl * objective.temperature)
+        return Output(torch.addcmul(base.logits, apart, by), base.features)
+    return None
+
+
+def _cross_entropy(output: Output, batch: Batch) -> Output:
+    """Return softmax minus one-hot."""
+    found = softmax(output.logits, -1)
+    one = found.new_full((1, 1), -1.0).expand(len(found), 1)
+    found.scatter_add_(1, batch.y.unsqueeze(-1), one)
+    return Output(found.mul_(batch.weights.unsqueeze(-1)), torch.zeros_like(output.features))
+
+
+def _contrast(
+    objective: Contrast, output: Output, batch: Batch, anchors: dict[str, Output], client: State
+) -> Tensor:
+    """Return mu/tau sigmoid(u/tau) du/dz, with u = cos(z, z_prev) - cos(z, z_glob) = d z/|z|."""
+    z = output.features
+    size = _length(z)
+    apart = anchors["previous"].features / _length(anchors["previous"].features)
+    apart = apart - anchors["global"].features / _length(anchors["global"].features)
+    along = (z * apart).sum(-1, keepdim=True) / size
+    pull = torch.sigmoid(along / objective.tau) * batch.weights.unsqueeze(-1) / size
+    pull = pull * (client["seen"] * (objective.mu / objective.tau))
+    return torch.addcmul(apart * pull, z, along * pull / size, value=-1)
+
+
+def _length(features: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
+    return length.clamp_min_(_EPSILON)

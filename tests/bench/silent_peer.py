@@ -1,0 +1,5 @@
+"""A peer that never says anything."""
+
+import time
+
+time.sleep(60)
