@@ -30,7 +30,7 @@ from ebbflow.wireless.cost import MODELS, device_costs, draw_fleet, round_task, 
 
 PAGE = Path("docs/costs.md")
 DEVICES = 100
-DRAWS = 200
+DRAWS = 100
 EXACT_DRAWS = 5
 BRACKETS = r"(<!-- {0} -->\n).*?(<!-- /{0} -->)"
 
@@ -137,11 +137,11 @@ def charged() -> str:
                     f"{ours:.3g}",
                     f"{cost.times(ours).latency:.4g}",
                     f"{cost.times(ours).energy / 1e3:.3g}",
-                    f"{theirs / ours:.2g} times",
+                    f"{theirs / ours:.2g}",
                 ]
             )
     head = ["setting", "charged to `warm_start`", "rounds", "latency (s)", "energy (kJ)"]
-    return table([*head, "sooner than `previous`"], rows)
+    return table([*head, "speed-up over `previous`"], rows)
 
 
 def exactness() -> str:
@@ -195,12 +195,10 @@ def written(page: str, names: list[str]) -> str:
     """Return the page with some of its tables made anew."""
     for name in names:
         pattern = re.compile(BRACKETS.format(name), flags=re.DOTALL)
-        if not pattern.search(page):
+        match = pattern.search(page)
+        if match is None:
             raise SystemExit(f"the page has no place for the table {name}: add its two comments")
-        content = TABLES[name]()
-        page = pattern.sub(
-            lambda match, text=content: match[1] + "\n" + text + "\n" + match[2], page
-        )
+        page = page[: match.end(1)] + f"\n{TABLES[name]()}\n" + page[match.start(2) :]
     return page
 
 
@@ -209,7 +207,9 @@ def picture(path: Path) -> None:
     layers = Layers()
     layers.add_key("dataset", "svhn", "costs.py")
     label, rounds = published_rounds("svhn")
-    points = sweep(layers.config(), MODELS["svhn"], "bandwidth", rounds, devices=DEVICES)
+    config = layers.config()
+    task = round_task(config.wireless, MODELS["svhn"])
+    points = sweep(config, task, "bandwidth", rounds, devices=DEVICES)
     title = f"SVHN: latency and energy to the target, by the paper's rounds ({label})"
     sweep_picture(points, "bandwidth", path, title)
 

@@ -11,7 +11,6 @@ take less than 200 ms of processor time, in the median of seven. Memory is read 
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import sys
@@ -59,14 +58,15 @@ class Synthetic(Entry):
         return Sketch(torch.from_numpy(values), torch.ones(len(parts), dtype=torch.float64))
 
 
-def median_ms(run: Callable[[], object]) -> float:
-    """Return the median of a few calls' processor time, in milliseconds."""
+def median_ms(run: Callable[[], object]) -> tuple[float, float]:
+    """Return the medians of a few calls in milliseconds: processor time, and by the clock."""
     times = []
     for _ in range(REPEATS):
-        began = time.process_time()
+        began = time.process_time(), time.perf_counter()
         run()
-        times.append(1000 * (time.process_time() - began))
-    return statistics.median(times)
+        times.append((time.process_time() - began[0], time.perf_counter() - began[1]))
+    processor, clock = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+    return processor, clock
 
 
 def resident(what: str) -> float:
@@ -139,18 +139,18 @@ def main() -> None:
 
 def report(table: sketch.Table, own: torch.Tensor, entries: list[Entry], scale: float) -> None:
     """Print how long the running session's sketch and the comparison take."""
+    sketched = sketch.sketch(own, table.plan)
     making = median_ms(lambda: sketch.sketch(own, table.plan))
-    both = median_ms(lambda: table.lower_bounds(own, entries))
-    compared = both - making
+    comparing = median_ms(lambda: table.compare(sketched, entries))
     parts = len(table.plan.parts)
     print(
         f"{len(entries)} past sessions, {len(own):,} parameters in {parts} tensors, R = {scale:g}"
     )
     print(f"  numbers per sketch   {table.plan.width} and {parts} norms")
-    print(f"  comparing            {compared:.0f} ms (at most {LIMIT_MS:.0f})")
-    print(f"  own sketch before    {making:.0f} ms")
-    if not compared < LIMIT_MS or math.isnan(compared):
-        raise SystemExit("comparing takes too long")
+    print("  comparing            {:.0f} ms of processor time, {:.0f} ms".format(*comparing))
+    print("  own sketch before    {:.0f} ms of processor time, {:.0f} ms".format(*making))
+    if comparing[0] >= LIMIT_MS:
+        raise SystemExit(f"comparing takes more than {LIMIT_MS:.0f} ms")
 
 
 if __name__ == "__main__":

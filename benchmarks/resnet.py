@@ -7,7 +7,7 @@ multiply-add), the share of that which touches a pixel and not padding, and the 
 torch's convolution forward, backward to its input and backward to its weights; then those of the
 same layer as we train it, in one go. Below: a whole step both ways, in both memory layouts, and
 what a plain product reaches. Every pair must agree before it is timed. Contenders take turns, and
-the best of all repeats counts.
+the best of all repeats counts, in CPU time: a busy neighbour then hardly shows.
 """
 
 from __future__ import annotations

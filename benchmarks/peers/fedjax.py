@@ -69,6 +69,7 @@ def gradient(work: Work) -> Any:
 def main() -> None:
     talk, work = Talk(), read_work(work_folder())
     facts = work.facts
+    jax.config.update("jax_enable_x64", work.theta.dtype == np.float64)
     jax.tree_map = jax.tree_util.tree_map  # gone from jax, and FedJAX still asks for it
     Device.batch = facts["batch"]
     averaging = fedjax.algorithms.fed_avg.federated_averaging(

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-QUIET = (  # nobody else is told or asked
+QUIET = (  # nobody else is told, asked or listened to
     ("FLWR_TELEMETRY_ENABLED", "0"),
     ("FLWR_DISABLE_UPDATE_CHECK", "1"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
+    # Without other machines: else Ray takes 127.0.0.1 for a name of the outer address.
+    ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0"),
 )
 
 

@@ -48,6 +48,7 @@ def net(work: Work) -> nn.Module:
     names = [name for name, _ in module.named_parameters()]
     if names != facts["names"]:
         raise SystemExit(f"the model's parameters are {names}, the work's {facts['names']}")
+    module.to(torch.from_numpy(work.theta).dtype)  # double where results are compared
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.from_numpy(work.tensors()[name].copy()))

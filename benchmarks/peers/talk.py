@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.int64]
 
 
@@ -113,7 +113,7 @@ class Talk:
             if asked["do"] == "stop":
                 return
             if asked["do"] == "model":
-                np.save(asked["path"], theta().astype(np.float32))
+                np.save(asked["path"], theta())
                 self._say(path=asked["path"])
                 continue
             start = time.perf_counter()

@@ -23,7 +23,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.records import Round
-from ebbflow.simulate import Track
+from ebbflow.simulate import Track, Watcher
 from ebbflow.theory import bound
 from ebbflow.theory.bound import Array, Constants, Devices, Terms
 from ebbflow.theory.estimate import Gradients, Problem, dissimilarity
@@ -149,8 +149,23 @@ class Findings:
         }
 
 
+def chosen(folder: Path, seeds: Sequence[int]) -> Config:
+    """Return a run's configuration with only these seeds; with all of them where none is named."""
+    config = experiment.read_config(folder)
+    for seed in seeds:
+        if seed not in config.seeds:
+            known = ", ".join(map(str, config.seeds))
+            raise EbbflowError(f"--seed {seed} is not in {folder}: it has {known}")
+    return config.model_copy(update={"seeds": list(dict.fromkeys(seeds)) or config.seeds})
+
+
 def examine(
-    folder: Path, *, seeds: Sequence[int] = (), iterations: int = 300, zeta_1: float = 1.0
+    folder: Path,
+    *,
+    seeds: Sequence[int] = (),
+    iterations: int = 300,
+    zeta_1: float = 1.0,
+    watchers: Sequence[Watcher] = (),
 ) -> Findings:
     """Make a run again and compare what it did with Theorem 1.
 
@@ -159,15 +174,11 @@ def examine(
         seeds: Only these; by default all of the run's.
         iterations: Of the full-batch training that looks for w^(s)*.
         zeta_1: Of the dissimilarity assumption; zeta_2 is the least that goes with it.
+        watchers: Others that want to follow, such as a progress display.
     """
-    config = experiment.read_config(folder)
+    config = chosen(folder, seeds)
     if zeta_1 < 1:
         raise EbbflowError(f"--zeta1 {zeta_1:g} is below 1, which Assumption 2 excludes: raise it")
-    for seed in seeds:
-        if seed not in config.seeds:
-            known = ", ".join(map(str, config.seeds))
-            raise EbbflowError(f"--seed {seed} is not in {folder}: it has {known}")
-    config = config.model_copy(update={"seeds": list(seeds) or config.seeds})
     data = datasets.load(
         config.dataset, limit_train=config.data.limit_train, limit_test=config.data.limit_test
     )
@@ -177,14 +188,14 @@ def examine(
             f"the data set {data.name} is not the one that {folder} was made with (its digest "
             "differs): restore the data"
         )
-    watcher = _Watcher(config, iterations)
-    again = experiment.run(config, dataset=data, watchers=[watcher])
-    notes = [*_outside(config, watcher.places.values())]
+    measuring = _Measuring(config, iterations)
+    again = experiment.run(config, dataset=data, watchers=[measuring, *watchers])
+    notes = [*_outside(config, measuring.places.values())]
     notes += _compared(again.rounds, records.read_rounds(folder))
-    return _findings(config, watcher, zeta_1, notes)
+    return _findings(measuring, zeta_1, notes)
 
 
-class _Watcher:
+class _Measuring:
     """Measures every model of a simulation as it passes."""
 
     def __init__(self, config: Config, iterations: int) -> None:
@@ -265,7 +276,12 @@ def _once(models: Sequence[ModelState], measure: Callable[[ModelState], Result])
     found = []
     for model in models:
         same = next(
-            (result for other, result in done if torch.equal(other.theta, model.theta)), None
+            (
+                result
+                for other, result in done
+                if all(torch.equal(a, b) for a, b in zip(other, model, strict=True))
+            ),
+            None,
         )
         result = measure(model) if same is None else same
         if same is None:
@@ -300,7 +316,7 @@ def _sharpen(place: Place, problem: Problem, model: ModelState) -> bool:
     return True
 
 
-def _findings(config: Config, watcher: _Watcher, zeta_1: float, notes: list[str]) -> Findings:
+def _findings(watcher: _Measuring, zeta_1: float, notes: list[str]) -> Findings:
     places, lines = watcher.places, watcher.lines
     uppers = [place.upper for place in places.values() if place.upper is not None]
     sharpness = max(place.sharpness for place in places.values())

@@ -36,7 +36,7 @@ def train(work: Work, theta: Floats, batches: list[Rows]) -> Floats:
 def main() -> None:
     talk, work = Talk(), read_work(work_folder())
     fault = os.environ.get("PEER_FAULT", "")
-    held = [work.theta * (1.5 if fault == "wrong" else 1.0)]
+    held: list[Floats] = [work.theta * (1.5 if fault == "wrong" else 1.0)]
     print("a framework may say what it likes")
     options = ["one way", "another way"]
     for turn, _ in enumerate(talk.rounds(lambda: held[0], ["numpy"], options, note="a note")):

@@ -403,7 +403,7 @@ def test_a_model_without_words_is_refused() -> None:
         SampleSpace(softmax((3,), 2), DATA, Recipe())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_any_round_of_any_algorithm(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(ALGORITHMS_HERE)))

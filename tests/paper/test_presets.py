@@ -228,10 +228,13 @@ def test_the_texts_first_line_is_a_sentence() -> None:
     assert first == ("# MNIST, Dirichlet, overlap 0.0, alpha 0.3, 100 devices a session: FedProx.")
 
 
+FILES = ["authors-code", "demo", "fitted", "paper-text", "per-device"]
+
+
 def test_files_come_first_and_names_are_unique() -> None:
     names = preset_names()
-    assert names[:3] == ["authors-code", "demo", "paper-text"]
-    assert names[3:] == list(presets.rows())
+    assert names[: len(FILES)] == FILES
+    assert names[len(FILES) :] == list(presets.rows())
     assert len(set(names)) == len(names)
 
 
@@ -258,11 +261,11 @@ def test_the_listing_is_short_and_names_every_preset() -> None:
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert len(lines) < 50
-    files = [line.split()[0] for line in lines[:3]]
-    rows = [name for line in lines[3:] if line.startswith("  ") for name in expanded(line[2:])]
-    assert files == ["authors-code", "demo", "paper-text"]
+    files, lines = [line.split()[0] for line in lines[: len(FILES)]], lines[len(FILES) :]
+    rows = [name for line in lines if line.startswith("  ") for name in expanded(line[2:])]
+    assert files == FILES
     assert rows == list(presets.rows())
-    titles = [line for line in lines[3:] if line and not line.startswith((" ", "237"))]
+    titles = [line for line in lines if line and not line.startswith((" ", "237"))]
     assert titles == list(presets.DATASETS.values())
 
 

@@ -258,19 +258,19 @@ def floor(eta: float, steps: int, batch: float) -> float:
     x -= x.mean(1, keepdims=True)
     problem = quadratic(x, np.full(2, 16.0), np.full(2, batch), np.ones((2, 2)))
     rounds = math.ceil(4 / (eta * steps))
-    settled = train(problem, np.zeros((800, 2)), eta, steps, rounds, rng)
+    settled = train(problem, np.zeros((500, 2)), eta, steps, rounds, rng)
     return float((problem.gradient(settled.w) ** 2).sum(-1).mean())
 
 
 def test_the_noise_has_the_predicted_order() -> None:
     """(b): eta to the first, (1/B)(1 - B/D) to the first, and no power of e (printed: e)."""
-    rates = [0.02, 0.04, 0.08]
+    rates = [0.04, 0.08, 0.16]
     assert slope(rates, [floor(eta, 2, 4) for eta in rates]) == pytest.approx(1, abs=0.1)
     batches = [1.0, 2.0, 4.0, 8.0]
     sampled = [(1 - b / 16) / b for b in batches]
     assert slope(sampled, [floor(0.08, 2, b) for b in batches]) == pytest.approx(1, abs=0.1)
     steps = [1, 2, 4]
-    in_steps = slope([float(e) for e in steps], [floor(0.04, e, 4) for e in steps])
+    in_steps = slope([float(e) for e in steps], [floor(0.08, e, 4) for e in steps])
     assert in_steps == pytest.approx(0, abs=0.1)
 
 

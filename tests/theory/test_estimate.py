@@ -17,7 +17,8 @@ def problem_of(kind: str) -> tuple[Problem, ModelState, Examples]:
     draw = torch.Generator().manual_seed(3)
     x = torch.randn((20, 1, 2, 2), generator=draw)
     y = torch.randint(0, 3, (20,), generator=draw)
-    model: Model = MODELS[kind]((1, 2, 2), 3)
+    size = {"hidden": 6} if kind == "mlp" else {}
+    model: Model = MODELS[kind]((1, 2, 2), 3, **size)
     examples = Examples(x, y)
     shards: list[Indices] = [shard.astype(np.int64) for shard in SHARDS]
     state = model.initial(draw)

@@ -166,8 +166,10 @@ def test_devices_too_fast_for_a_slot_are_warned_of() -> None:
 
 def test_shares() -> None:
     task = round_task(Wireless(), SVHN)
-    for allocation, width in (("equal", 2.5e7), ("per_device", 1e8)):
-        wireless = Wireless(allocation=allocation)
+    for wireless, width in (
+        (Wireless(allocation="equal"), 2.5e7),
+        (Wireless(allocation="per_device"), 1e8),
+    ):
         assert shares(wireless, draw_fleet(wireless, range(4), 1), task).tolist() == [width] * 4
 
 

@@ -123,7 +123,7 @@ def cells(repeats: int, peers: Path | None = None, chosen: Sequence[Cell] = CELL
             )
     return Suite(
         name="cells",
-        title="Cells of the paper's tables",
+        title="of the paper's tables",
         rows=rows,
         checks=checks,
         notes=[

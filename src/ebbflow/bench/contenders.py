@@ -19,11 +19,19 @@ from ebbflow.core.local import Engine, Lane
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.types import ModelState
 from ebbflow.data.batches import local_batches
+from ebbflow.engines import SampleSpace, Vectorised
 
 
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def fast_engine(work: Work, workers: int | None = None) -> Vectorised:
+    """Return the engine that an experiment with this model runs on."""
+    if work.model.bags is not None:
+        return SampleSpace(work.model, work.examples, work.recipe, workers)
+    return Vectorised(work.model, work.examples, work.recipe, workers=workers)
 
 
 class Rounds:

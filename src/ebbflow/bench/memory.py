@@ -11,8 +11,8 @@ _PROC = Path("/proc")
 
 
 def anonymous(pid: int) -> int:
-    """Return the bytes of a process that no file stands behind, or 0 if it is gone."""
-    return _status(pid, "RssAnon") + _status(pid, "RssShmem")
+    """Return the bytes of a process that are its own and in no file, or 0 if it is gone."""
+    return _status(pid, "RssAnon")
 
 
 def _status(pid: int, field: str) -> int:

@@ -130,11 +130,11 @@ class Peer:
         """Run one round and return its seconds, as the peer measured them."""
         return float(self._ask(do="round", option=self.option)["seconds"])
 
-    def theta(self) -> NDArray[np.float32]:
+    def theta(self) -> NDArray[np.floating[Any]]:
         """Return the averaged model."""
         path = self._scratch / f"{self.name}.npy"
         self._ask(do="model", path=str(path))
-        found: NDArray[np.float32] = np.load(path)
+        found: NDArray[np.floating[Any]] = np.load(path)
         return found
 
     def memory(self) -> int:

@@ -39,7 +39,7 @@ def _bars(axis: Any, suite: Suite) -> None:
     axis.invert_yaxis()
     axis.set_xlim(0, 1.2 * max(max(row.seconds) for row in rows))
     axis.set_xlabel("seconds" if suite.name == "W3" else "seconds a round", fontsize=SMALL)
-    axis.set_title(f"{suite.name}: {suite.title.partition(',')[0]}", fontsize=9, loc="left")
+    axis.set_title(f"{suite.name}: {suite.title.partition(', ')[0]}", fontsize=9, loc="left")
 
 
 def _curves(axis: Any, suite: Suite) -> None:

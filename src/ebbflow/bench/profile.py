@@ -19,14 +19,13 @@ from types import FrameType, TracebackType
 
 from ebbflow import experiment
 from ebbflow.bench import works
-from ebbflow.bench.contenders import Draws, Gather, Products, Rounds, cores, starts
+from ebbflow.bench.contenders import Draws, Gather, Products, Rounds, cores, fast_engine, starts
 from ebbflow.bench.machine import machine, versions
 from ebbflow.bench.results import Row, Suite
 from ebbflow.bench.suites import PRODUCTS
 from ebbflow.bench.timing import alternate, as_in_a_run, timed
 from ebbflow.bench.works import Work
 from ebbflow.core.types import Examples
-from ebbflow.engines import Vectorised
 from ebbflow.layers import Layers
 
 PACKAGE = Path(__file__).parents[1]
@@ -45,6 +44,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "forward and backward": ("models/",),
     "local steps": ("core/local.py", "algorithms/", "core/vector.py"),
     "fused local steps": ("engines/fused.py", "engines/native/__init__.py"),
+    "texts by coefficients": ("engines/sample_space.py", "engines/coefficients.py"),
     "engine": ("engines/",),
     "sums and server": ("core/algorithm.py", "simulate.py"),
     "starts and signatures": ("initialisers/", "core/signature.py", "history/"),
@@ -162,7 +162,7 @@ def watched(work: Callable[[], object], seconds: float = 0.0) -> Looks:
 def _parts(work: Work, repeats: int) -> list[Row]:
     """Time a round, and what it consists of alone."""
     with ExitStack() as stack, as_in_a_run():
-        engine = Vectorised(work.model, work.examples, work.recipe)
+        engine = fast_engine(work)
         products, gather = Products(work, cores()), Gather(work, cores())
         for held in (engine, products, gather):
             stack.callback(held.close)
@@ -220,7 +220,7 @@ def profile(
             ("a round of W1, one method", [rounds_work.initial]),
             ("a round of W1, four methods", starts(rounds_work, 4)),
         ):
-            engine = Vectorised(rounds_work.model, rounds_work.examples, rounds_work.recipe)
+            engine = fast_engine(rounds_work)
             rounds = Rounds(rounds_work, engine, models)
             rounds()
             found[name] = watched(rounds, seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as encode
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -31,9 +32,13 @@ def bound(
     from ebbflow.records import check_run
 
     check_run(folder)
-    from ebbflow.bounds import examine
+    from ebbflow.bounds import chosen, examine
+    from ebbflow.report.progress import progress_display
 
-    found = examine(folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1)
+    with closing(progress_display(chosen(folder, seed or []))) as display:
+        found = examine(
+            folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1, watchers=[display]
+        )
     if json:
         typer.echo(encode.dumps(found.as_json(), indent=1))
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settings, configure
+from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settings
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
@@ -76,31 +76,66 @@ def cost(
         raise EbbflowError(
             f"--picture {picture}: there is no folder {picture.parent}; make it first"
         )
-    shortcuts = {
-        "wireless.bandwidth": bandwidth,
-        "wireless.speed": speed,
-        "wireless.fading": "slots" if exact else None,
+    if folder is not None:
+        for name, value in (("devices", devices), ("algorithm", algorithm)):
+            if value is not None:
+                raise EbbflowError(
+                    f"--{name} {value}: a run says that itself; leave it out, or use --model"
+                )
+    given = {
+        "dataset": ("--model", model),
+        "partition.devices": ("--devices", devices),
+        "wireless.bandwidth": ("--bandwidth", bandwidth),
+        "wireless.speed": ("--speed", speed),
+        "wireless.fading": ("--exact", "slots" if exact else None),
     }
-    chosen = [*(settings or [])]
-    chosen += [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    config = _configured(folder, preset or [], given, settings or [])
     with _warnings_told():
         if folder is not None:
-            for name, value in (("devices", devices), ("algorithm", algorithm)):
-                if value is not None:
-                    raise EbbflowError(
-                        f"--{name} {value}: a run says that itself; leave it out, or use --model"
-                    )
-            _of_run(folder, preset or [], chosen, goal, sweep, picture, json)
-            return
-        given = {"dataset": model, "devices": devices, "algorithm": algorithm}
-        config = configure({}, None, preset or [], given, chosen)
-        _of_model(config, draws, sweep, picture, json, exact=exact)
+            _of_run(folder, config, goal, sweep, picture, json)
+        else:
+            moved_by = _known(algorithm or "fedavg")
+            _of_model(config, moved_by, draws, sweep, picture, json, exact=exact)
+
+
+def _configured(
+    folder: Path | None,
+    presets: list[str],
+    given: dict[str, tuple[str, str | None]],
+    settings: list[str],
+) -> Config:
+    """Return a run's configuration, or the default, with presets, options and settings on top."""
+    from ebbflow.layers import Layers, literal
+    from ebbflow.records import CONFIG, check_run
+
+    layers = Layers()
+    if folder is not None:
+        check_run(folder)
+        layers.add_file(folder / CONFIG)
+    for name in presets:
+        layers.add_preset(name)
+    for key, (option, text) in given.items():
+        if text is not None:
+            layers.add_key(key, text if key == "dataset" else literal(text), f"{option} {text}")
+    for setting in settings:
+        layers.add_setting(setting)
+    return layers.config()
+
+
+def _known(algorithm: str) -> str:
+    """Return an algorithm's name, if it is one."""
+    if algorithm != "fedavg":
+        from ebbflow.algorithms import ALGORITHMS
+        from ebbflow.config import nearest
+
+        if algorithm not in ALGORITHMS:
+            raise nearest(algorithm, ALGORITHMS, "algorithm", "--algorithm")
+    return algorithm
 
 
 def _of_run(
     folder: Path,
-    presets: list[str],
-    settings: list[str],
+    config: Config,
     target: Target,
     sweep: str | None,
     picture: Path | None,
@@ -109,9 +144,8 @@ def _of_run(
     from rich.console import Console
 
     from ebbflow.report.cost_tables import target_rows, target_tables, usage_rows, usage_tables
-    from ebbflow.report.costs import model_size, reached, run_config, run_costs
+    from ebbflow.report.costs import model_size, reached, run_costs
 
-    config = run_config(folder, presets, settings)
     size = model_size(config)
     spent = run_costs(config, size, folder)
     found = reached(config, spent, target)
@@ -126,7 +160,7 @@ def _of_run(
             raise EbbflowError(f"{folder}: no method reached the target; lower --target")
         devices = max(usage.participants for usage in spent)
         what = f"to {target}, {algorithm}"
-        _sweep(config, sweep, means, what, devices, DRAWS, picture, as_json)
+        _sweep(config, algorithm, sweep, means, what, devices, DRAWS, picture, as_json)
         return
     if as_json:
         _print_json(
@@ -151,6 +185,7 @@ def _of_run(
 
 def _of_model(
     config: Config,
+    algorithm: str,
     draws: int,
     sweep: str | None,
     picture: Path | None,
@@ -160,19 +195,23 @@ def _of_model(
 ) -> None:
     from rich.console import Console
 
+    from ebbflow.config import nearest
     from ebbflow.report.cost_tables import estimate_table
     from ebbflow.report.costs import estimate, model_size, published_rounds, task_of
+    from ebbflow.wireless.cost import MODELS
 
+    names, given = (*MODELS, "digits"), config.wireless
+    unknown = config.dataset not in names and not config.dataset.endswith(".npz")
+    if unknown and (given.parameters is None or given.complexity is None):
+        raise nearest(config.dataset, names, "model", "--model")
     size = model_size(config)
     devices = config.partition.devices or 1
     if sweep is not None:
         label, rounds = published_rounds(config.dataset)
         what = f"to the target, by the paper's rounds ({label})" if rounds else "of one round"
-        _sweep(config, sweep, rounds or {"a round": 1.0}, what, devices, draws, picture, as_json)
+        rounds = rounds or {"a round": 1.0}
+        _sweep(config, algorithm, sweep, rounds, what, devices, draws, picture, as_json)
         return
-    (algorithm,) = config.algorithm if len(config.algorithm) == 1 else [None]
-    if algorithm is None:
-        raise EbbflowError(f"--algorithm {','.join(config.algorithm)}: give one with --model")
     task = task_of(config, size, algorithm)
     found = {}
     ways = ("slots", "ergodic") if exact else (config.wireless.fading,)
@@ -210,6 +249,7 @@ def _of_model(
 
 def _sweep(
     config: Config,
+    algorithm: str,
     variable: str,
     rounds: dict[str, float],
     what: str,
@@ -222,12 +262,13 @@ def _sweep(
 
     from ebbflow.config import nearest
     from ebbflow.report.cost_tables import sweep_picture, sweep_table
-    from ebbflow.report.costs import SWEEPS, model_size, sweep
+    from ebbflow.report.costs import SWEEPS, model_size, sweep, task_of
 
     if variable not in SWEEPS:
         raise nearest(variable, SWEEPS, "sweep", "--sweep")
     size = model_size(config)
-    points = sweep(config, size, variable, rounds, devices=devices, draws=draws)
+    task = task_of(config, size, algorithm)
+    points = sweep(config, task, variable, rounds, devices=devices, draws=draws)
     title = f"{Path(config.dataset).stem}: latency and energy {what}"
     if as_json:
         rows = [{variable: p.value, "method": p.method, **p.cost._asdict()} for p in points]

@@ -354,10 +354,13 @@ class Table:
 
     def lower_bounds(self, signature: Tensor, entries: Sequence[Entry]) -> NDArray[np.float64]:
         """Return what the distances of the entries' signatures from this one are at least."""
+        return self.compare(sketch(signature, self.plan), entries)
+
+    def compare(self, one: Sketch, entries: Sequence[Entry]) -> NDArray[np.float64]:
+        """Return the same for a signature whose sketch is at hand."""
         self._hold(entries)
         count = len(entries)
-        own = sketch(signature, self.plan)
-        return lower_bounds(self.plan, own, self._values[:count], self._norms[:count])
+        return lower_bounds(self.plan, one, self._values[:count], self._norms[:count])
 
     def _hold(self, entries: Sequence[Entry]) -> None:
         # A history mostly grows at its end; if it was thinned out its rows are put in anew.

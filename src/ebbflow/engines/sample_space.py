@@ -143,8 +143,9 @@ class SampleSpace(Vectorised):
 
     def _whole_leaves(self, cohort: Cohort, lanes: int) -> Iterator[range]:
         """Cut the cohort into windows, each a number of leaves: the sums do not depend on it."""
-        usual = sum(map(len, cohort.batches[0])) * self.bags.width * 4
-        size = LEAF * max(1, WINDOW_BYTES // (2 * LEAF * lanes * max(1, usual)))
+        largest = int(np.argmax(cohort.samples))
+        texts = max(1, sum(map(len, cohort.batches[largest])))
+        size = LEAF * max(1, WINDOW_BYTES // (2 * LEAF * lanes * texts * self.bags.width * 4))
         for first in range(0, len(cohort.devices), size):
             yield range(first, min(first + size, len(cohort.devices)))
 
@@ -165,24 +166,23 @@ class SampleSpace(Vectorised):
     def _add(self, totals: Sequence[_Total], sent: Sequence[Sequence[Sent]], texts: Sparse) -> None:
         """Add what a window's devices sent, in their order."""
         transposed: dict[bytes, Future[Sparse]] = {}
-        jobs = []
         for total, uploads in zip(totals, sent, strict=True):
             for upload in uploads:
                 total.add(upload)
             for name in total.vectors:
                 leaves = []
                 for first in range(0, len(uploads), LEAF):
-                    sums = [upload.sums[name] for upload in uploads[first : first + LEAF]]
+                    # Taken away: what is summed need not be kept until all lanes are.
+                    sums = [upload.sums.pop(name) for upload in uploads[first : first + LEAF]]
                     rows = np.concatenate([one.rows for one in sums])
                     key = rows.tobytes()
                     if key not in transposed:
                         transposed[key] = self._pool.submit(_by_word, texts, rows)
                     leaves.append((transposed[key], [one.coefficients for one in sums]))
-                jobs.append((total.table(name), leaves))
-        for table, leaves in jobs:
-            stacks = list(self._pool.map(_stacked, leaves))
-            ends = _even_ranges(stacks[0][0])
-            list(self._pool.map(partial(_add_words, table, stacks), ends[:-1], ends[1:]))
+                stacks = list(self._pool.map(_stacked, leaves))
+                ends = _even_ranges(stacks[0][0])
+                add = partial(_add_words, total.table(name), stacks)
+                list(self._pool.map(add, ends[:-1], ends[1:]))
 
 
 def _by_word(texts: Sparse, rows: Indices) -> Sparse:

@@ -38,8 +38,8 @@ class _Conv3x3(nn.Conv2d):
     """A 3x3 convolution that a CPU trains as a matrix product where at most 2x2 pixels come out.
 
     On images that small most weights of a window multiply padding, and a library's gradient in the
-    weights runs at a tenth of its usual speed: it took half of a step of ResNet-18. See
-    docs/models.md.
+    weights runs at a tenth of its usual speed: it took half of a step of ResNet-18 (docs/models.md
+    has the figures).
     """
 
     def __init__(self, inputs: int, width: int, stride: int = 1) -> None:

@@ -65,7 +65,7 @@ def _bounds(verdicts: Sequence[Verdict], algorithm: str) -> Table:
                 f"{_number(term)}\n[dim]{100 * share:.1f} %[/]"
                 for term, share in zip(terms, terms.shares, strict=True)
             ]
-            ratio = f"{terms.total / verdict.measured:.3g}" if verdict.measured else ""
+            ratio = _number(terms.total / verdict.measured) if verdict.measured else ""
             bold = f"[bold]{_number(terms.total)}[/]"
             table.add_row(f"  {kind}", *cells, bold, ratio, end_section=kind == KINDS[-1])
     for name, holds in (
@@ -181,4 +181,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _number(value: float) -> str:
-    return "none" if math.isnan(value) else f"{value:.3g}"
+    """Return three digits; a large number in full, as long as it is short."""
+    if math.isnan(value):
+        return "none"
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"

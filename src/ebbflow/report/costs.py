@@ -16,9 +16,8 @@ from ebbflow.config import Config, Wireless, nearest
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import Name, generator
 from ebbflow.defaults import SETTINGS
-from ebbflow.layers import Layers
 from ebbflow.metrics import Target, time_to_accuracy, transition
-from ebbflow.records import CONFIG, EVENTS, Round, check_run, read_lines, read_rounds
+from ebbflow.records import EVENTS, Round, read_lines, read_rounds
 from ebbflow.wireless.cost import (
     MODELS,
     ModelSize,
@@ -125,18 +124,6 @@ class Reached(NamedTuple):
     training: RoundCost
     probe: RoundCost
     pilot: RoundCost
-
-
-def run_config(folder: Path, presets: Sequence[str], settings: Sequence[str]) -> Config:
-    """Return a run's configuration with presets and ``key=value`` settings on top."""
-    check_run(folder)
-    layers = Layers()
-    layers.add_file(folder / CONFIG)
-    for name in presets:
-        layers.add_preset(name)
-    for text in settings:
-        layers.add_setting(text)
-    return layers.config()
 
 
 def run_costs(config: Config, model: ModelSize, folder: Path) -> list[Usage]:
@@ -325,7 +312,7 @@ class Point(NamedTuple):
 
 def sweep(
     config: Config,
-    model: ModelSize,
+    task: Task,
     variable: str,
     rounds: Mapping[str, float],
     *,
@@ -337,7 +324,6 @@ def sweep(
     The speed shows only where every slot is followed, so that is done for it.
     """
     found = []
-    task = task_of(config, model, config.algorithm[0])
     for value in SWEEPS[variable]:
         changed: dict[str, Any] = {variable: value} if variable in Wireless.model_fields else {}
         if variable == "speed":

@@ -28,9 +28,11 @@ from ebbflow.core.inputs import prepared
 from ebbflow.core.types import Examples, Indices, Model, ModelState
 from ebbflow.theory.bound import Array
 
-PAIRS = 256  # samples of a device whose pairs are looked at
+PAIRS = 128  # samples of a device whose pairs are looked at
 SINGLES = 8  # samples of a device whose own gradients are computed, one by one
 ROWS = 1024  # samples in one forward pass of a model without a closed form
+
+EVERYTHING = slice(None)
 
 
 class Gradients(NamedTuple):
@@ -132,11 +134,11 @@ class Problem:
             [theta[: classes * size].view(classes, size), theta[classes * size :, None]], 1
         )
 
-    def _slopes(self, state: ModelState) -> tuple[Tensor, Tensor]:
-        """Return softmax minus one-hot, and the loss, of every sample of a linear model."""
-        logits = (self.x @ self._table(state.theta).T).double()
+    def _slopes(self, state: ModelState, at: slice = EVERYTHING) -> tuple[Tensor, Tensor]:
+        """Return softmax minus one-hot, and the loss, of samples of a linear model."""
+        logits = (self.x[at] @ self._table(state.theta).T).double()
         logs = functional.log_softmax(logits, -1)
-        own = self.y[:, None]
+        own = self.y[at, None]
         loss = -logs.gather(1, own)[:, 0]
         return logs.exp().scatter_add(1, own, -torch.ones_like(logs[:, :1])), loss
 
@@ -189,8 +191,8 @@ class Problem:
 
     def _hessian_product(self, state: ModelState, v: Tensor, at: slice) -> Tensor:
         if self.model.linear:
-            slopes, _ = self._slopes(state)
-            q = slopes[at].scatter_add(1, self.y[at, None], torch.ones_like(slopes[at][:, :1]))
+            slopes, _ = self._slopes(state, at)
+            q = slopes.scatter_add(1, self.y[at, None], torch.ones_like(slopes[:, :1]))
             x = self.x[at]
             moved = (x @ self._table(v).T).double()
             turned = q * moved - q * (q * moved).sum(1, keepdim=True)
@@ -226,7 +228,8 @@ class Problem:
             singles = (self._singles(state, at) for at in self._places())
             return np.array([float(g.var(0).sum()) if len(g) > 1 else 0.0 for g in singles])
         slopes, _ = self._slopes(state)
-        norms = (slopes**2).sum(1) * (self.x.double() ** 2).sum(1)
+        sizes = torch.linalg.vector_norm(self.x, dim=1, dtype=torch.float64)
+        norms = (slopes**2).sum(1) * sizes**2
         own = self.gradients(state).squares
         means = np.array([float(norms[at].mean()) for at in self._places()])
         return np.maximum(means - own, 0) * self.counts / np.maximum(self.counts - 1, 1)
@@ -239,25 +242,20 @@ class Problem:
         """
         if not self.x.is_floating_point():
             return np.nan
-        slopes = self._slopes(state)[0] if self.model.linear else None
         largest = 0.0
         for at in self._places():
-            if slopes is not None:
-                at = slice(at.start, min(at.stop, at.start + PAIRS))  # noqa: PLW2901
-                x = self.x[at].double()
-                q = slopes[at]
-                products = (q @ q.T) * (x @ x.T)
-                norms = products.diagonal()
-                changes = (norms[:, None] + norms - 2 * products).clamp(min=0).sqrt()
+            if self.model.linear:
+                first = slice(at.start, min(at.stop, at.start + PAIRS))
+                x = self.x[first].double()
+                q, _ = self._slopes(state, first)
+                inner = x @ x.T
+                changes, apart = _distances((q @ q.T) * inner), _distances(inner)
             else:
-                singles = self._singles(state, at).double()
-                x = self.x[at.start : at.start + len(singles)].flatten(1).double()
-                changes = torch.cdist(singles, singles, compute_mode="donot_use_mm_for_euclid_dist")
-            apart = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-            # Rounding leaves a trace of a change between equal samples.
-            changed = changes > 1e-6 * changes.max()
-            if bool(changed.any()):
-                largest = max(largest, float((changes[changed] / apart[changed]).max()))
+                gradients = self._singles(state, at).double()
+                x = self.x[at.start : at.start + len(gradients)].flatten(1).double()
+                changes, apart = _distances(gradients @ gradients.T), _distances(x @ x.T)
+            if bool((changes > 0).any()):
+                largest = max(largest, float((changes / apart)[changes > 0].max()))
         return largest
 
     def _singles(self, state: ModelState, at: slice) -> Tensor:
@@ -290,6 +288,13 @@ class Problem:
         options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 20}
         found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
         return min(float(found.fun), value(begin)[0])
+
+
+def _distances(inner: Tensor) -> Tensor:
+    """Return the distances between vectors from their inner products, zero within rounding."""
+    squares = inner.diagonal()
+    apart = squares[:, None] + squares - 2 * inner
+    return torch.where(apart > 1e-12 * squares.max(), apart, 0).sqrt()
 
 
 def dissimilarity(squares: Sequence[float], wholes: Sequence[float], zeta_1: float) -> float:
