@@ -52,7 +52,7 @@ def algorithms() -> dict[str, Algorithm]:
             (0, 1, 2),
             0.5,
             2.0,
-            target,  # type: ignore[arg-type]
+            target,
         )
         found[f"distilled moon, {target}"] = distilled(
             found["moon"],
@@ -60,7 +60,7 @@ def algorithms() -> dict[str, Algorithm]:
             (0, 1, 2),
             1.5,
             0.7,
-            target,  # type: ignore[arg-type]
+            target,
         )
     return found
 

@@ -268,7 +268,10 @@ def w1(repeats: int, peers: Path | None = None, work: Work | None = None) -> Sui
             bound=1,
         ),
     ]
-    notes = ["The difference of the four in lockstep is from the same four one by one."]
+    notes = [
+        "Mini-batches are drawn beforehand, for everybody. The difference of the four in lockstep "
+        "is from the same four one by one."
+    ]
     return _suite(contest, rows, checks, notes)
 
 

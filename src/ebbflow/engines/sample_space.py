@@ -54,7 +54,7 @@ from ebbflow.engines.vectorised import Vectorised
 LEAF = 16  # devices whose coefficients are summed in one product
 RANGES = 16  # parts of the table that are summed apart
 GRAM_BYTES = 512 * 2**20  # of Gram matrices that are kept between rounds
-WINDOW_BYTES = 256 * 2**20  # of coefficients that wait to be summed
+WINDOW_BYTES = 128 * 2**20  # of coefficients that wait to be summed
 
 
 class SampleSpace(Vectorised):

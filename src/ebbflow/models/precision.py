@@ -46,8 +46,8 @@ def _rounded(value: Any) -> Any:
 class _Rounding(TorchFunctionMode):
     """Products of numbers that are rounded to bfloat16, computed in float32.
 
-    For a processor without instructions for bfloat16, on which torch's own products of it are ten
-    to twenty times as slow as those of float32. The numbers are the same but for the order of sums.
+    For a processor without instructions for bfloat16, on which torch's own products of it are more
+    than ten times as slow as those of float32. Numbers are rounded in the same places.
     """
 
     def __torch_function__(
