@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from ebbflow import accounting, records
@@ -24,6 +24,7 @@ from ebbflow.config import Config
 from ebbflow.core import sketch
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
+from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import ModelState, Session, Start, State
 from ebbflow.history.store import Store
 from ebbflow.initialisers import SKETCHED
@@ -141,9 +142,8 @@ class RunFolder:
         # From the disk: after a resume a file may not have been written to yet.
         paths = [self.path / name for name in (records.METRICS, records.EVENTS)]
         lengths = {path.name: path.stat().st_size for path in paths if path.exists()}
-        content = save(_pack(tracks))
         name = f"checkpoint-{world.seed}-{session.index}-{t}.safetensors"
-        write_atomically(self.path / name, content)
+        digest = write_atomically(self.path / name, as_safetensors(_pack(tracks)))
         records.write_json(
             self.path / CHECKPOINT,
             {
@@ -154,7 +154,7 @@ class RunFolder:
                 "round": t,
                 "lengths": lengths,
                 "tensors": name,
-                "sha256": sha256(content),
+                "sha256": digest,
                 "tracks": [_facts(track) for track in tracks],
             },
         )
@@ -236,8 +236,7 @@ def _pack(tracks: Sequence[Track]) -> dict[str, Tensor]:
             models.append(("teacher", track.start.teacher))
         for name, model in models:
             named |= {f"{name}/theta": model.theta, f"{name}/buffers": model.buffers}
-        # Clones, because safetensors refuses tensors that share memory, as leader and follower do.
-        tensors |= {f"{i}/{name}": value.cpu().clone() for name, value in named.items()}
+        tensors |= {f"{i}/{name}": value for name, value in named.items()}
     return tensors
 
 

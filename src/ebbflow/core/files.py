@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never half of either."""
+def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) -> str:
+    """Write a file so that a crash leaves the old one or the new one, never half of either.
+
+    The content may come in parts. Returns its SHA-256 digest in hexadecimal.
+    """
+    digest = hashlib.sha256()
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with partial.open("xb") as file:
-            file.write(content)
+            for part in (content,) if isinstance(content, bytes) else content:
+                file.write(part)
+                digest.update(part)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -21,6 +28,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+    return digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from ebbflow.core import sketch, vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import sha256, write_atomically
+from ebbflow.core.files import write_atomically
+from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Entry, Layout, ModelState, Sketch
 from ebbflow.records import MANIFEST, RESTORE, read_manifest
 
@@ -219,10 +219,8 @@ class Store:
 
     def _save(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         self.folder.mkdir(parents=True, exist_ok=True)
-        content = save({key: tensor.contiguous() for key, tensor in tensors.items()})
-        write_atomically(self.folder / name, content)
-        digest = sha256(content)
-        about = {**facts, "sha256": digest, "bytes": len(content)}
+        digest = write_atomically(self.folder / name, as_safetensors(tensors))
+        about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
         self._write_manifest(self._files() | {name: about})
         return digest
 
@@ -243,9 +241,8 @@ def _sketch_names(plan: sketch.Plan) -> tuple[str, str]:
 
 
 def _named(flat: Tensor, layout: Layout, prefix: str) -> dict[str, Tensor]:
-    # Clones, because safetensors refuses tensors that share memory.
     parts = vector.unflatten(flat.detach().cpu(), layout).items()
-    return {f"{prefix}/{name}": tensor.clone() for name, tensor in parts}
+    return {f"{prefix}/{name}": tensor for name, tensor in parts}
 
 
 def _model(tensors: _Tensors, shape: _Shape) -> ModelState:
