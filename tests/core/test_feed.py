@@ -259,7 +259,7 @@ def test_random_layers_leave_torchs_generator_where_it_was() -> None:
 def test_random_layers_do_drop_in_training() -> None:
     model = with_dropout()
     still = replace(
-        model, forward=lambda t, b, x, noise, train: model.forward(t, b, x, noise, False)
+        model.mapped(), forward=lambda t, b, x, noise, train: model.forward(t, b, x, noise, False)
     )
     at = lane(model, ALGORITHMS["fedavg"]())
     dropped, kept = (
