@@ -534,3 +534,21 @@ def test_a_run_refused_at_its_start_leaves_no_folder(tmp_path: Path) -> None:
         experiment.run(configured(**{"partition.devices": 5000}), tmp_path / "run")
     assert tree(tmp_path) == {}
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    layers = Layers()
+    for setting in ("seeds=1", "rounds=2", "sessions=2", "partition.devices=3"):
+        layers.add_setting(setting)
+    wanted = experiment.run(layers.config(), run).rows
+    path = run / "checkpoint.json"
+    checkpoint = json.loads(path.read_text())
+    for added in ("wireless", "precision"):
+        del checkpoint["config"][added]
+    del checkpoint["config"]["partition"]["samples"]
+    del checkpoint["config"]["warm_start"]["signature"]
+    path.write_text(json.dumps(checkpoint))
+    assert experiment.resume(run).rows == wanted

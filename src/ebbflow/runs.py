@@ -8,6 +8,7 @@ and only then are entries deleted that the checkpoint no longer needs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
 from safetensors.torch import load
 from torch import Tensor
 
@@ -205,6 +207,9 @@ class RunFolder:
 def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     """Refuse to go on with other settings than those so far; how the work is done may change."""
     free = {"engine", "checkpoint", "device", "window"}
+    with contextlib.suppress(ValidationError):
+        # A run of an earlier version does not name what has been added since.
+        before = Config.model_validate(before).model_dump(mode="json")
     before, now = _without_signature(before), _without_signature(now)
     for key in before.keys() | now.keys():
         if key not in free and before.get(key) != now.get(key):
@@ -216,7 +221,8 @@ def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) 
 
 def _without_signature(config: dict[str, Any]) -> dict[str, Any]:
     # Sketches leave the weights as they are, within what a mixture is rounded by.
-    choice = {key: value for key, value in config["warm_start"].items() if key != "signature"}
+    found = config.get("warm_start", {})
+    choice = {key: value for key, value in found.items() if key != "signature"}
     return {**config, "warm_start": choice}
 
 
