@@ -26,7 +26,7 @@ from ebbflow.core.types import Dataset, Entry, Examples, Model, ModelState, Sess
 from ebbflow.data import datasets
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
-from ebbflow.engines import SampleSpace, Sequential, Vectorised
+from ebbflow.engines import engine_for
 from ebbflow.history import retention
 from ebbflow.initialisers import INITIALISERS
 from ebbflow.layers import Layers
@@ -154,13 +154,16 @@ def _simulate(
 
 
 def _engine(world: World) -> Engine:
-    """Return what trains: the reference, or the fastest there is for the model."""
-    choice, model, data = world.config.engine, world.model, world.dataset.train
-    if choice.kind == "sequential":
-        return Sequential(model, data, world.recipe)
-    if model.bags is not None and not data.x.is_cuda:
-        return SampleSpace(model, data, world.recipe, choice.workers)
-    return Vectorised(model, data, world.recipe, choice.block, choice.workers, fused=choice.fused)
+    choice = world.config.engine
+    return engine_for(
+        world.model,
+        world.dataset.train,
+        world.recipe,
+        kind=choice.kind,
+        block=choice.block,
+        workers=choice.workers,
+        fused=choice.fused,
+    )
 
 
 def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
