@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ebbflow.bench import cells, scaling, suites, works
+from ebbflow.bench import cells, scaling, suites, texts, works
 from ebbflow.bench.peers import Peer, PeerError, known_peers
 from ebbflow.bench.profile import Looks, place_of, profile, stage_of, watched
-from ebbflow.bench.results import Suite
+from ebbflow.bench.results import GIGABYTE, Suite
 from ebbflow.bench.works import Work
 from ebbflow.core.errors import EbbflowError
 
@@ -67,6 +67,21 @@ def test_other_works_in_small() -> None:
     assert two.notes
     four = suites.w4(1, None, works.text_work(3, 20, 8, 50, 4, 6))
     assert [check.bound for check in four.checks] == [10]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_texts_under_every_algorithm_in_small() -> None:
+    suite = texts.texts(1, None, (20, 8, 50, 4, 6))
+    assert names(suite)[::2] == list(texts.ALGORITHMS)
+    assert names(suite)[1::2] == [name + texts.WHOLE for name in texts.ALGORITHMS]
+    assert all(row.difference is not None and row.memory for row in suite.rows[::2])
+    assert [check.bound for check in suite.checks] == [10, 2] * len(texts.ALGORITHMS)
+
+
+def test_texts_that_train_to_another_model_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "apart", lambda algorithm, work: 1.0)
+    with pytest.raises(EbbflowError, match=r"fedavg are .* nothing is timed"):
+        texts.texts(1, None, (20, 8, 50, 4, 6))
 
 
 @pytest.mark.slow
@@ -127,7 +142,7 @@ def test_sessions_of_several_sizes() -> None:
 @pytest.mark.slow
 def test_a_cell_is_one_command() -> None:
     tiny = ("--dataset", "digits", "--sessions", "3", "--rounds", "2", "--seeds", "1")
-    suite = cells.cells(1, None, [cells.Cell("digits", tiny, 60, cells.GIGABYTE)])
+    suite = cells.cells(1, None, [cells.Cell("digits", tiny, 60, GIGABYTE)])
     (row,) = suite.rows
     assert row.note == f"`ebbflow compare {' '.join(tiny)}`"
     assert row.memory

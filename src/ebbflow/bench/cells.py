@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from ebbflow.bench.machine import machine, versions
 from ebbflow.bench.memory import Peak
-from ebbflow.bench.results import Check, Row, Suite
+from ebbflow.bench.results import GIGABYTE, Check, Row, Suite
 from ebbflow.core.errors import EbbflowError
 from ebbflow.records import read_rounds
 
-GIGABYTE = 10**9
 EQUAL = 1e-4  # largest difference between the losses that the two engines record
 # The same experiment with both engines, small enough for the plain one.
 SHORT = ("--sessions", "3", "--rounds", "2", "--devices", "10")

@@ -14,10 +14,10 @@ from ebbflow.algorithms import ALGORITHMS
 from ebbflow.bench.timing import threads
 from ebbflow.bench.works import Work
 from ebbflow.core import vector
-from ebbflow.core.algorithm import Broadcast
+from ebbflow.core.algorithm import Broadcast, Population
 from ebbflow.core.local import Engine, Lane
 from ebbflow.core.rng import generator, torch_generator
-from ebbflow.core.types import ModelState
+from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import local_batches
 from ebbflow.engines import SampleSpace, Vectorised
 
@@ -35,28 +35,39 @@ def fast_engine(work: Work, workers: int | None = None) -> Vectorised:
 
 
 class Rounds:
-    """Rounds of FedAvg with one of our engines, for one or several methods side by side."""
+    """Rounds of an algorithm with one of our engines, for one or several methods side by side."""
 
-    def __init__(self, work: Work, engine: Engine, models: Sequence[ModelState] = ()) -> None:
+    def __init__(
+        self,
+        work: Work,
+        engine: Engine,
+        models: Sequence[ModelState] = (),
+        algorithm: str = "fedavg",
+    ) -> None:
         self.work = work
         self.engine = engine
         self.models = list(models) or [work.initial]
         self.turn = 0
-        self._fedavg = ALGORITHMS["fedavg"]()
+        self._algorithm = ALGORITHMS[algorithm]()
+        samples = work.cohorts[0].samples
+        everybody = Population(len(samples), sum(samples))
+        self._servers = [self._algorithm.init_server(m.theta, everybody) for m in self.models]
+        self._clients: list[dict[int, State]] = [{} for _ in self.models]
 
     def __call__(self) -> None:
-        """Train one round: broadcast, local steps, sums, average."""
-        lanes = [
-            Lane(self._fedavg, Broadcast(model.theta, model.buffers, {}), self.work.lr, {})
-            for model in self.models
-        ]
+        """Train one round: broadcast, local steps, sums, the server's step."""
+        lanes = []
+        for model, server, clients in zip(self.models, self._servers, self._clients, strict=True):
+            theta, extras = self._algorithm.broadcast(model.theta, server)
+            shared = Broadcast(theta, model.buffers, extras)
+            lanes.append(Lane(self._algorithm, shared, self.work.lr, clients))
         trained = self.engine(lanes, self.work.cohort(self.turn))
-        self.models = [
-            ModelState(
-                self._fedavg.server_step(model.theta, {}, total)[0], total.buffers / total.samples
+        for i, (total, states) in enumerate(trained):
+            theta, self._servers[i] = self._algorithm.server_step(
+                self.models[i].theta, self._servers[i], total
             )
-            for model, (total, _) in zip(self.models, trained, strict=True)
-        ]
+            self.models[i] = ModelState(theta, total.buffers / total.samples)
+            self._clients[i] = self._clients[i] | states
         self.turn += 1
 
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 
+GIGABYTE = 10**9
+
 
 def seconds_text(seconds: float) -> str:
     """Return a duration with three digits or so.

@@ -18,6 +18,7 @@ SUITES = {
     "W2": "ebbflow.bench.suites:w2",
     "W3": "ebbflow.bench.suites:w3",
     "W4": "ebbflow.bench.suites:w4",
+    "texts": "ebbflow.bench.texts:texts",
     "cells": "ebbflow.bench.cells:cells",
     "scaling": "ebbflow.bench.scaling:scaling",
     "profile": "ebbflow.bench.profile:profile",

@@ -24,7 +24,6 @@ from ebbflow.layers import Layers
 SIZES = (100, 1_000, 10_000)
 POOL, SAMPLES, TESTED = 60_000, 600, 100
 STEPS = 5
-STEADY = 1_000  # devices: smaller sessions run more rounds, so that a repeat is long enough
 EQUAL = 1e-4  # between the losses that the two engines record
 
 
@@ -96,7 +95,8 @@ def scaling(repeats: int, peers: Path | None = None, sizes: Sequence[int] = SIZE
     difference = engines_apart()
     if not difference <= EQUAL:
         raise EbbflowError(f"scaling: the engines' losses are {difference:.1e} apart: not timed")
-    rounds = {size: max(1, STEADY // size) for size in sizes}
+    # As many local steps for every size: smaller sessions run more rounds.
+    rounds = {size: max(sizes) // size for size in sizes}
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
     with ExitStack() as stack:
         processes = {

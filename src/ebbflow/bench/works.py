@@ -28,7 +28,7 @@ ZIPF_SHIFT = 2.7  # of the frequencies 1 / (rank + shift), as in English texts
 
 @dataclass(frozen=True)
 class Work:
-    """Some rounds of FedAvg: who trains on which rows, from which model, at which rate."""
+    """Some rounds: who trains on which rows, from which model, at which rate."""
 
     name: str
     title: str
@@ -152,7 +152,10 @@ def in_double(work: Work) -> Work:
     return replace(
         work,
         initial=ModelState(*(tensor.double() for tensor in work.initial)),
-        examples=Examples(work.examples.x.double(), work.examples.y),
+        examples=Examples(
+            work.examples.x.double() if work.examples.x.is_floating_point() else work.examples.x,
+            work.examples.y,
+        ),
     )
 
 

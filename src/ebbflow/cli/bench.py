@@ -18,7 +18,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="W1, W2, W3, W4, cells, scaling, profile; by default all of them.",
+            help="W1, W2, W3, W4, texts, cells, scaling, profile; by default all of them.",
         ),
     ] = None,
     repeats: Annotated[
