@@ -186,12 +186,15 @@ class Continuous(_Section):
 
     ``base``: FedAvg whatever the algorithm, as in the paper's tables, or the algorithm itself.
     ``target``: the teacher's probabilities, or mixed with the labels as in the original loss.
+    ``first``: who teaches session P+1 after a fresh start: nobody, or a network of zeros, which
+    holds every label for equally likely (the authors' code, whose teacher is not filled yet).
     """
 
     kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     temperature: Positive = 1.0
     base: Literal["fedavg", "algorithm"] = "fedavg"
     target: Literal["teacher", "mixed"] = "teacher"
+    first: Literal["none", "uniform"] = "none"
 
 
 class Boundary(_Section):

@@ -16,7 +16,7 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.types import ModelState
-from ebbflow.initialisers import INITIALISERS, SKETCHED
+from ebbflow.initialisers import INITIALISERS, SKETCHED, UNIFORM
 from ebbflow.models import MODELS
 from ebbflow.simulate import Method
 from ebbflow.world import World
@@ -32,8 +32,11 @@ def methods_of(world: World) -> list[Method]:
         name: parametrised(ALGORITHMS[name], name, config)
         for name in dict.fromkeys([*config.algorithm, "fedavg"])
     }
-    sketched = config.warm_start.signature == "sketch"
-    builders = INITIALISERS | SKETCHED if sketched else INITIALISERS
+    builders = dict(INITIALISERS)
+    if config.warm_start.signature == "sketch":
+        builders |= SKETCHED
+    if config.continuous.first == "uniform":
+        builders |= UNIFORM
     found = []
     for group in config.algorithm:
         rates = _rates(world, group)

@@ -74,6 +74,19 @@ def test_after_a_fresh_start_there_is_no_teacher(pilots: int) -> None:
         assert torch.equal(teacher.theta, played.copies["continuous", s - 1])
 
 
+def test_a_network_of_zeros_teaches_the_first_session_if_asked_to() -> None:
+    """As in the authors' code, whose teacher is not filled yet: every label is equally likely."""
+    played = play("methods=continuous", "pilot.carry_over=false", "continuous.first=uniform")
+    assert teacher_of(played, 1) is None
+    teacher = teacher_of(played, 2)
+    assert teacher is not None
+    assert not teacher.theta.any()
+    assert torch.equal(played.starts["continuous", 2].model.theta, played.initial)
+    after = teacher_of(played, 3)
+    assert after is not None
+    assert torch.equal(after.theta, played.copies["continuous", 2])
+
+
 def test_without_a_teacher_it_is_previous_and_is_trained_once() -> None:
     settings = ('methods=["previous", "continuous"]', "pilot.carry_over=false")
     played = play(*settings)

@@ -21,3 +21,8 @@ SKETCHED: dict[str, Callable[[Layout, str, float], Initialiser]] = {
     "warm_start": partial(warm_start, sketched=True),
 }
 """Those that have a way of their own for ``warm_start.signature = "sketch"``."""
+
+UNIFORM: dict[str, Callable[[Layout, str, float], Initialiser]] = {
+    "continuous": lambda layout, distance, scale: continuous(uniform=True),
+}
+"""Those that have a way of their own for ``continuous.first = "uniform"``."""
