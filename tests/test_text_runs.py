@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from ebbflow import experiment, records
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config
+from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Sequential, Vectorised
@@ -87,6 +89,26 @@ def test_texts_are_trained_in_the_sample_space(settings: dict[str, Any], kind: t
 def test_a_run_is_that_of_the_reference_engine(algorithm: str, boundary: str) -> None:
     settings = {"algorithm": [algorithm], "boundary.state": boundary}
     ours, theirs = run(**settings), run(**settings, **{"engine.kind": "sequential"})
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    assert len(set(ours)) > 10
+
+
+def test_a_run_on_touched_rows_is_that_of_the_reference_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clipped gradients are not linear; with weight decay, rows move that nobody touches."""
+
+    def clipped() -> Algorithm:
+        return Algorithm(
+            "clipped",
+            direction=lambda g, theta, *_: g.clamp(-0.001, 0.001) + 0.01 * theta,
+            elementwise=True,
+        )
+
+    monkeypatch.setitem(ALGORITHMS, "clipped", clipped)
+    theirs = run(algorithm=["clipped"], **{"engine.kind": "sequential"})
+    monkeypatch.setattr(Vectorised, "_mapped", None)
+    ours = run(algorithm=["clipped"])
     assert ours == pytest.approx(theirs, rel=1e-4)
     assert len(set(ours)) > 10
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Population, Upload, combine
+from ebbflow.core.types import State
 from tests.algorithms.toys import TOYS
 
 EVERYBODY = Population(devices=2, samples=40)
@@ -86,6 +87,68 @@ def test_hooks_change_none_of_their_arguments(algorithm: Algorithm) -> None:
     step(algorithm, theta, sent(algorithm, theta, local, 3))
     assert theta.tolist() == [1.0, -2.0]
     assert local.tolist() == [2.0, 2.0]
+
+
+SOME = torch.tensor([0, 3, 4, 9])
+
+
+def assert_elementwise(algorithm: Algorithm) -> None:
+    """Run the hooks on whole vectors and on four entries of them."""
+    draw, whole = torch.Generator().manual_seed(5), (12,)
+
+    def vector() -> Tensor:
+        return torch.randn(whole, generator=draw, dtype=torch.float64)
+
+    def filled(state: State) -> State:
+        """Put numbers that no two entries share where a new state has zeros."""
+        return {name: vector() if value.shape == whole else value for name, value in state.items()}
+
+    def some(state: State) -> State:
+        return {name: v[SOME] if v.shape == whole else v for name, v in state.items()}
+
+    def same(found: State, expected: State) -> None:
+        torch.testing.assert_close(found, some(expected), rtol=1e-14, atol=1e-14)
+
+    theta, gradient, local, at_start = (vector() for _ in range(4))
+    theta, extras = algorithm.broadcast(theta, filled(algorithm.init_server(theta, EVERYBODY)))
+    shared = Broadcast(theta, torch.ones(2), extras)
+    part = Broadcast(theta[SOME], torch.ones(2), some(extras))
+    same(algorithm.init_client(part), algorithm.init_client(shared))
+    client = filled(algorithm.init_client(shared))
+    same(
+        {"": algorithm.direction(gradient[SOME], local[SOME], part, some(client))},
+        {"": algorithm.direction(gradient, local, shared, client)},
+    )
+    run = LocalRun(local, torch.ones(2), 3, 5.61, 0.1, torch.tensor(7.0), at_start)
+    if not algorithm.start_gradient:
+        run = run._replace(start_gradient=None)
+    part_of = run._replace(theta=local[SOME])
+    if run.start_gradient is not None:
+        part_of = part_of._replace(start_gradient=at_start[SOME])
+    sent, after = algorithm.upload(shared, client, run)
+    sent_part, after_part = algorithm.upload(part, some(client), part_of)
+    same(after_part, after)
+    same(
+        {**sent_part._asdict(), **sent_part.extras, "extras": torch.zeros(0)},
+        {**sent._asdict(), **sent.extras, "extras": torch.zeros(0)},
+    )
+    for value in sent.extras.values():
+        assert value.shape in (whole, ())
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [*(build() for build in ALGORITHMS.values()), ALGORITHMS["scaffold"](option=1)],
+    ids=lambda a: a.name,
+)
+def test_ours_are_elementwise_as_they_say(algorithm: Algorithm) -> None:
+    assert algorithm.elementwise
+    assert_elementwise(algorithm)
+
+
+def test_a_norm_is_not_elementwise() -> None:
+    with pytest.raises(AssertionError):
+        assert_elementwise(Algorithm("norm", direction=lambda g, *_: g / g.norm()))
 
 
 def test_combine_adds_every_field_and_every_extra() -> None:

@@ -108,3 +108,47 @@ def test_a_word_that_the_table_lacks_is_refused(token: int) -> None:
         EbbflowError, match=r"numbered 0 to 49: set parameters.embedding.vocabulary"
     ):
         MODEL.forward(*start(MODEL), x, None, True)
+
+
+def test_a_part_of_the_words_is_the_same_model_on_their_texts() -> None:
+    state, texts_of_two = doubled(start(MODEL)), [texts_with_repeats(), texts(2)]
+    assert MODEL.bags is not None
+    assert MODEL.pullback is not None
+    words, renumbered, model = MODEL.bags.part(texts_of_two)
+    assert words.tolist() == sorted({0, *torch.cat(texts_of_two).flatten().tolist()})
+    size = VOCABULARY * WIDTH
+    rows = state.theta[:size].view(VOCABULARY, WIDTH)[words]
+    theta = torch.cat([rows.view(-1), state.theta[size:]])
+    assert len(theta) == model.layout.total
+    for x, same in zip(texts_of_two, renumbered, strict=True):
+        assert torch.equal(words[same], x)
+        output, _ = MODEL.forward(*state, x, None, True)
+        part, _ = model.forward(theta, state.buffers, same, None, True)
+        assert torch.equal(part.logits, output.logits)
+        cotangent = random_cotangent(output)
+        assert model.pullback is not None
+        found, expected = (
+            model.pullback(theta, same, cotangent),
+            MODEL.pullback(state.theta, x, cotangent),
+        )
+        assert torch.equal(found[len(words) * WIDTH :], expected[size:])
+        table = torch.zeros(VOCABULARY, WIDTH, dtype=torch.float64)
+        table[words] = found[: len(words) * WIDTH].view(-1, WIDTH)
+        assert torch.equal(table, expected[:size].view(VOCABULARY, WIDTH))
+
+
+def test_a_part_without_texts_is_padding_alone() -> None:
+    assert MODEL.bags is not None
+    words, renumbered, model = MODEL.bags.part([])
+    assert words.tolist() == [0]
+    assert renumbered == []
+    assert model.layout.shapes[0] == (1, WIDTH)
+
+
+@pytest.mark.parametrize("token", [VOCABULARY, -1])
+def test_a_part_has_no_words_that_the_table_lacks(token: int) -> None:
+    assert MODEL.bags is not None
+    x = texts(3)
+    x[1, 1] = token
+    with pytest.raises(EbbflowError, match=r"set parameters\.embedding\.vocabulary above"):
+        MODEL.bags.part([x])

@@ -58,4 +58,5 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
         direction=Affine(pull=alpha, shift=lambda shared, client: -client["h"]),
         upload=upload,
         server_step=server_step,
+        elementwise=True,
     )

@@ -19,7 +19,7 @@ def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
     contrast.
     """
     if mu == 0:
-        return Algorithm("moon")
+        return Algorithm("moon", elementwise=True)
 
     def init_client(shared: Broadcast) -> State:
         return {
@@ -45,4 +45,5 @@ def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
         anchors=anchors,
         objective=Contrast(mu, tau),
         upload=upload,
+        elementwise=True,
     )

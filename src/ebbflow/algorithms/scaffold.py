@@ -70,4 +70,5 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
         upload=upload,
         server_step=server_step,
         start_gradient=option == 1,
+        elementwise=True,
     )

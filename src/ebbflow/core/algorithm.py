@@ -170,6 +170,9 @@ class Algorithm(NamedTuple):
         upload: What a device sends and what it remembers.
         server_step: The next global model from the sums.
         start_gradient: Whether `LocalRun.start_gradient` is needed, which costs a second pass.
+        elementwise: Whether `init_client`, `direction` and `upload` treat every entry of a vector
+            for itself, so that a part of the vectors gives that part of the result; what they send
+            or are sent besides is single numbers.
     """
 
     name: str
@@ -183,3 +186,4 @@ class Algorithm(NamedTuple):
     upload: Callable[[Broadcast, State, LocalRun], tuple[Upload, State]] = weighted_upload
     server_step: Callable[[Theta, State, Upload], tuple[Theta, State]] = average
     start_gradient: bool = False
+    elementwise: bool = False

@@ -70,6 +70,14 @@ class Feed:
             None if noise is None else torch.from_numpy(noise).to(like),
         )
 
+    def steps(self, cohort: Cohort, place: int, like: Tensor) -> list[Batch]:
+        """Return all mini-batches of one device, as they are: ``[size, ...]``."""
+        held = cohort.held([place])
+        return [
+            first(self.batch(held, [place], step, len(rows), like))
+            for step, rows in enumerate(held.batches[place])
+        ]
+
 
 def first(batch: Batch) -> Batch:
     """Return the first device's part of a batch of several devices."""

@@ -16,6 +16,7 @@ from torch.func import grad, vjp
 
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score
 from ebbflow.core.lazy import LazySequence
 from ebbflow.core.rng import Name
@@ -65,6 +66,11 @@ class Cohort(NamedTuple):
     samples: tuple[int, ...]
     names: tuple[Name, ...] = ()
     shards: Sequence[Indices] = ()
+
+    def refuse_nobody(self) -> None:
+        """Refuse a round without devices in a sentence: it has no mean."""
+        if not self.devices:
+            raise EbbflowError(f"session {self.session}, round {self.round}: nobody takes part")
 
     def held(self, places: Iterable[int]) -> Cohort:
         """Return the cohort with the batches of these places drawn once and kept."""
@@ -181,6 +187,20 @@ def loss_gradient(
     return gradient, buffers
 
 
+def heavy_ball(
+    theta: Theta, velocity: Tensor | None, direction: Gradient, momentum: float, lr: float
+) -> tuple[Theta, Tensor]:
+    """Return theta and velocity after a step: v <- momentum v + direction, theta <- theta - eta v.
+
+    In place from the second step on, when both are our own: models are large, and fresh memory is
+    slow. The first ``direction`` becomes the velocity.
+    """
+    if velocity is None:
+        return torch.sub(theta, direction, alpha=lr), direction
+    velocity = velocity.mul_(momentum).add_(direction)
+    return theta.sub_(velocity, alpha=lr), velocity
+
+
 def train(
     model: Model,
     algorithm: Algorithm,
@@ -200,13 +220,14 @@ def train(
     theta, buffers = shared.theta, shared.buffers
     frozen = algorithm.anchors(shared, client)
     velocity: Tensor | None = None
-    at_start, seen = torch.zeros_like(samples), torch.zeros_like(samples)
+    at_start = torch.zeros_like(theta) if algorithm.start_gradient else None
+    seen = torch.zeros_like(samples)
     for batch in batches:
         anchors = {
             name: model.forward(anchor.theta, anchor.buffers, batch.x, None, False)[0]
             for name, anchor in frozen.items()
         }
-        if algorithm.start_gradient:
+        if at_start is not None:
             count = (batch.weights > 0).sum()
             part, _ = loss_gradient(
                 model, algorithm, shared.theta, shared.buffers, batch, anchors, client
@@ -215,13 +236,7 @@ def train(
             seen = seen + count
         gradient, buffers = loss_gradient(model, algorithm, theta, buffers, batch, anchors, client)
         direction = algorithm.direction(gradient, theta, shared, client)
-        # In place where the tensor is our own: models are large, and fresh memory is slow.
-        if velocity is None:
-            velocity = direction
-            theta = torch.sub(theta, velocity, alpha=lr)
-        else:
-            velocity = velocity.mul_(recipe.momentum).add_(direction)
-            theta = theta.sub_(velocity, alpha=lr)
+        theta, velocity = heavy_ball(theta, velocity, direction, recipe.momentum, lr)
         if recipe.radius is not None:
             theta = vector.project(theta, recipe.radius)
         if watch is not None:
@@ -234,6 +249,6 @@ def train(
         step_sum(steps, recipe.momentum),
         lr,
         samples,
-        at_start / torch.clamp(seen, min=1) if algorithm.start_gradient else None,
+        None if at_start is None else at_start / torch.clamp(seen, min=1),
     )
     return algorithm.upload(shared, client, run)

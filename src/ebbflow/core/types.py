@@ -7,7 +7,7 @@ means and variances). Everything the method does with models is then vector alge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -90,7 +90,7 @@ class Bags(NamedTuple):
     ``shares(x, dtype) [B, length]`` is what each token counts in its text's mean, zero for padding:
     features are the sum of share times word vector. ``head(tail, features)`` gives the logits, and
     ``pull(tail, features, cotangent)`` takes the loss's derivative on the outputs to the features
-    and to the tail.
+    and to the tail. ``part(texts)`` is the model on the words of these texts alone.
     """
 
     vocabulary: int
@@ -98,6 +98,19 @@ class Bags(NamedTuple):
     shares: Callable[[Tensor, torch.dtype], Tensor]
     head: Callable[[Tensor, Tensor], Tensor]
     pull: Callable[[Tensor, Tensor, Output], tuple[Tensor, Tensor]]
+    part: Callable[[Sequence[Tensor]], Part]
+
+
+class Part(NamedTuple):
+    """A model of texts on some of its words.
+
+    ``words`` are their numbers, ascending and padding first; ``texts`` are in numbers among these;
+    ``model`` is the same model with these words alone: its table has their rows, in this order.
+    """
+
+    words: Tensor
+    texts: list[Tensor]
+    model: Model
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from ebbflow.core.local import Engine, Recipe
 from ebbflow.core.types import Examples, Model
 from ebbflow.engines.sample_space import SampleSpace
 from ebbflow.engines.sequential import Sequential
+from ebbflow.engines.touched import Touched
 from ebbflow.engines.vectorised import Vectorised
 
 
@@ -32,9 +33,10 @@ def engine_for(
     """
     if kind == "sequential":
         return Sequential(model, examples, recipe)
-    if model.bags is not None and not examples.x.is_cuda:
-        return SampleSpace(model, examples, recipe, workers)
+    if model.bags is not None:
+        texts = Touched if examples.x.is_cuda else SampleSpace  # the latter's kernels are the CPU's
+        return texts(model, examples, recipe, workers)
     return Vectorised(model, examples, recipe, block, workers, fused=fused)
 
 
-__all__ = ["SampleSpace", "Sequential", "Vectorised", "engine_for"]
+__all__ = ["SampleSpace", "Sequential", "Touched", "Vectorised", "engine_for"]

@@ -26,6 +26,7 @@ from ebbflow.core.spanned import (
 )
 from ebbflow.core.types import Bags, Indices, Output, State
 from ebbflow.engines.plot import Plot, Step, Texts, places
+from ebbflow.engines.totals import apart
 
 
 class Sum(NamedTuple):
@@ -69,13 +70,8 @@ class Run:
         own = self._tail(course.multiples[-1]).sub_(tail)
         self.vectors[OWN] = Span(self.plot.rows, moved, own)
         sent, after = self.hooks.upload(self.client, course, samples)
-        sums = {"": self._sum(multiples_of(sent.delta))}
-        rest = {"buffers": sent.buffers, "samples": sent.samples, "devices": sent.devices}
-        for name, value in sent.extras.items():
-            if combined(value) is None:
-                rest["extras/" + name] = value
-            else:
-                sums[name] = self._sum(multiples_of(value))
+        vectors, rest = apart(sent, lambda value: combined(value) is not None)
+        sums = {name: self._sum(multiples_of(value)) for name, value in vectors.items()}
         memory = {
             name: value if combined(value) is None else self._memory(multiples_of(value))
             for name, value in after.items()

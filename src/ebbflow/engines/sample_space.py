@@ -20,10 +20,11 @@ What is remembered: SCAFFOLD's c_k and FedDyn's h_k as coefficients, MOON's prev
 features of the device's own texts. Gram matrices are kept between rounds, the last used first,
 within `GRAM_BYTES`.
 
-What goes the dense way of `ebbflow.engines.vectorised` instead: an algorithm with a hook that is
-not linear in its vectors, or that remembers whole models and uses more of them than their outputs;
-`local.radius`, which needs the length of the whole vector; and MOON where a `Cohort` does not tell
-which texts a device has. The choice is the algorithm's, the same for all devices and rounds.
+What goes another way: an algorithm with a hook that is not linear in its vectors, or that remembers
+whole models and uses more of them than their outputs; `local.radius`, which needs the length of the
+whole vector; and MOON where a `Cohort` does not tell which texts a device has. They are trained on
+the rows that a device touches (`ebbflow.engines.touched`), or else on whole vectors. The choice is
+the algorithm's, the same for all devices and rounds.
 
 Why the cut of the work does not show: each device is computed alone, each row of a table is summed
 over devices in order, in leaves of sixteen, whichever worker does it.
@@ -41,7 +42,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebbflow.core.algorithm import Upload
-from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, parts, score
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.spanned import Hooks, hooks_on_names
@@ -49,7 +49,8 @@ from ebbflow.core.sparse import Sparse, texts_of
 from ebbflow.core.types import Bags, Examples, Indices, Model, ModelState, State
 from ebbflow.engines.coefficients import Run, Sent
 from ebbflow.engines.plot import Grams, Plot
-from ebbflow.engines.vectorised import Vectorised
+from ebbflow.engines.totals import Total
+from ebbflow.engines.touched import Touched
 
 LEAF = 16  # devices whose coefficients are summed in one product
 RANGES = 16  # parts of the table that are summed apart
@@ -57,7 +58,7 @@ GRAM_BYTES = 512 * 2**20  # of Gram matrices that are kept between rounds
 WINDOW_BYTES = 128 * 2**20  # of coefficients that wait to be summed
 
 
-class SampleSpace(Vectorised):
+class SampleSpace(Touched):
     """Train a cohort on coefficients of its texts; the module's text says how.
 
     Args:
@@ -70,10 +71,7 @@ class SampleSpace(Vectorised):
     def __init__(
         self, model: Model, examples: Examples, recipe: Recipe, workers: int | None = None
     ) -> None:
-        if model.bags is None:
-            raise EbbflowError(f"the model {model.name} does not average word vectors")
-        super().__init__(model, examples, recipe, workers=workers)
-        self.bags: Bags = model.bags
+        super().__init__(model, examples, recipe, workers)
         self.examples = examples
         self._texts: dict[torch.dtype, Sparse] = {}
         self._tests: tuple[Tensor, torch.dtype, Sparse] | None = None
@@ -81,15 +79,14 @@ class SampleSpace(Vectorised):
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
-        if not cohort.devices:
-            raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+        cohort.refuse_nobody()
         classes, known = self.model.layout.shapes[-1][0], len(cohort.shards) > 0
         hooks = [hooks_on_names(lane, self.recipe, self.bags, classes, known) for lane in lanes]
         ours = [each for each in hooks if each is not None]
         rest = [lane for lane, each in zip(lanes, hooks, strict=True) if each is None]
         sparse = iter(self._sparse(ours, cohort) if ours else [])
-        dense = iter(super().__call__(rest, cohort) if rest else [])
-        return [next(dense if each is None else sparse) for each in hooks]
+        others = iter(super().__call__(rest, cohort) if rest else [])
+        return [next(others if each is None else sparse) for each in hooks]
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models on the workers, while the caller goes on with the next round."""
@@ -211,28 +208,17 @@ def _add_words(
         table[first:last].add_(matrix.part(first, last).product(coefficients))
 
 
-class _Total:
-    """The sum of one lane's uploads; vectors by name, "" being delta."""
+class _Total(Total):
+    """The sum of one lane's uploads, and the multiples of whole vectors that it lacks so far."""
 
     def __init__(self, bags: Bags) -> None:
-        self.vectors: dict[str, Tensor] = {}
-        self._size = bags.vocabulary * bags.width
-        self._width = bags.width
-        self._rest: dict[str, Tensor] = {}
+        super().__init__(bags)
         self._wholes: dict[str, dict[int, tuple[Tensor, float]]] = {}
-
-    def table(self, name: str) -> Tensor:
-        """Return the vector's table, to add to."""
-        return self.vectors[name][: self._size].view(-1, self._width)
 
     def add(self, sent: Sent) -> None:
         """Add one device, all but its coefficients."""
-        for name, value in sent.rest.items():
-            self._rest[name] = self._rest[name] + value if name in self._rest else value
+        self.add_small({name: one.tail for name, one in sent.sums.items()}, sent.rest)
         for name, one in sent.sums.items():
-            if name not in self.vectors:
-                self.vectors[name] = one.tail.new_zeros(self._size + len(one.tail))
-            self.vectors[name][self._size :].add_(one.tail)
             wholes = self._wholes.setdefault(name, {})
             for vector, multiple in one.wholes:
                 _, so_far = wholes.get(id(vector), (vector, 0.0))
@@ -242,14 +228,5 @@ class _Total:
         """Return the sum."""
         for name, wholes in self._wholes.items():
             for vector, multiple in wholes.values():
-                table = vector[: self._size].view(-1, self._width)
-                self.table(name).add_(table, alpha=multiple)
-        extras = {name: vector for name, vector in self.vectors.items() if name}
-        plain = {n.removeprefix("extras/"): v for n, v in self._rest.items() if "/" in n}
-        return Upload(
-            self.vectors[""],
-            self._rest["buffers"],
-            self._rest["samples"],
-            self._rest["devices"],
-            {**extras, **plain},
-        )
+                self.table(name).add_(self.table_of(vector), alpha=multiple)
+        return super().upload()

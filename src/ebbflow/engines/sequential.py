@@ -11,7 +11,7 @@ from torch import Tensor
 from ebbflow.core.algorithm import Upload, add_up
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score, evaluate
-from ebbflow.core.feed import Feed, first
+from ebbflow.core.feed import Feed
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.spanned import with_whole_states
@@ -73,12 +73,8 @@ class Sequential:
                 )
             step += 1
 
-        sizes = [len(rows) for rows in cohort.batches[place]]
         try:
-            batches = [
-                first(self.feed.batch(cohort, [place], number, size, theta))
-                for number, size in enumerate(sizes)
-            ]
+            batches = self.feed.steps(cohort, place, theta)
             samples = torch.tensor(cohort.samples[place]).to(theta)
             with self._own_draws(cohort, place):
                 return train(
@@ -95,7 +91,7 @@ class Sequential:
         except EbbflowError:
             raise
         except Exception as error:
-            at = f"step {step}" if step <= len(sizes) else "after the last step"
+            at = f"step {step}" if step <= len(cohort.batches[place]) else "after the last step"
             raise TrainingError(f"{where}, {at}: {error}") from error
 
     @contextmanager

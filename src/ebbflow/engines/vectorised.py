@@ -83,7 +83,8 @@ class Vectorised:
         self._fused = Fused(model, examples, recipe) if fused and fits(model, examples) else None
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
         cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
-        self._pool = ThreadPoolExecutor(workers or cores, "ebbflow", _one_thread)
+        self.workers = workers or cores
+        self._pool = ThreadPoolExecutor(self.workers, "ebbflow", _one_thread)
 
     def close(self) -> None:
         """Release the workers."""
@@ -91,8 +92,7 @@ class Vectorised:
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
-        if not cohort.devices:
-            raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+        cohort.refuse_nobody()
         lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
         quick = [self._fused is not None and self._fused.takes(lane) for lane in lanes]
         fast = [lane for lane, yes in zip(lanes, quick, strict=True) if yes]

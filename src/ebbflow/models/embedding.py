@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Bags, Buffers, Layout, Model, ModelState, Output, Theta
+from ebbflow.core.types import Bags, Buffers, Layout, Model, ModelState, Output, Part, Theta
 from ebbflow.models.checks import whole
 
 PADDING = 0
@@ -66,6 +67,16 @@ def embedding(
         of_weight = (cotangent.logits.T @ features).view(-1)
         return slope, torch.cat([of_weight, cotangent.logits.sum(0)])
 
+    def part(texts: Sequence[Tensor]) -> Part:
+        present = torch.zeros(vocabulary, dtype=torch.bool)
+        present[PADDING] = True
+        for x in texts:
+            _check_tokens(x, vocabulary)
+            present = present.to(x.device).index_fill_(0, x.flatten(), True)
+        words, numbers = present.nonzero().view(-1), present.cumsum(0) - 1
+        smaller = embedding(sample_shape, classes, len(words), width)
+        return Part(words, [numbers[x] for x in texts], smaller)
+
     def forward(
         theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
     ) -> tuple[Output, Buffers]:
@@ -90,7 +101,7 @@ def embedding(
         forward,
         pullback=pullback,
         vectorise=False,  # a copy of the table for every device of a block would fill the memory
-        bags=Bags(vocabulary, width, shares, head, pull),
+        bags=Bags(vocabulary, width, shares, head, pull, part),
     )
 
 
