@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bench, bound, costs, data, experiments, history, metrics, presets
+from ebbflow.cli import bench, bound, costs, data, experiments, history, metrics, paper, presets
 from ebbflow.cli.options import help_if_alone
 from ebbflow.core.errors import EbbflowError
 
@@ -26,6 +26,7 @@ app.add_typer(history.app, name="history")
 app.add_typer(bench.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)
+app.add_typer(paper.app, name="paper")
 
 
 @app.command()

@@ -1,0 +1,138 @@
+"""paper: every table and figure of the paper, made again and held beside it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ebbflow.cli.options import SeedList, help_if_alone
+from ebbflow.core.errors import EbbflowError
+
+if TYPE_CHECKING:
+    from ebbflow.reproduction.cells import Cell
+    from ebbflow.reproduction.studies import Scale
+
+app = typer.Typer(
+    help="The paper's tables and figures: run them, compare them, draw them.",
+    invoke_without_command=True,
+)
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of `ebbflow paper list`.")]
+ScaleName = Annotated[
+    str, typer.Option("--scale", help="full: the paper's set-up; small: without a GPU.")
+]
+Results = Annotated[
+    Path, typer.Option("--results", metavar="DIR", help="The folder of the results.")
+]
+Runs = Annotated[
+    Path, typer.Option("--runs", metavar="DIR", help="Where run folders lie meanwhile.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the run folders.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="PATTERN", help="Cells of such names; may be repeated."),
+]
+
+
+@app.callback()
+def _root(context: typer.Context) -> None:
+    help_if_alone(context)
+
+
+@app.command("run")
+def run(
+    ids: Ids,
+    scale: ScaleName = "full",
+    seeds: SeedList = None,
+    only: Only = None,
+    results: Results = Path("results"),
+    runs: Runs = Path("runs/paper"),
+    keep: Keep = False,
+    device: Annotated[
+        str | None, typer.Option("--device", help="What to train on: cpu or cuda.")
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", metavar="FILE", help="Trained weights, for the ResNets."),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+) -> None:
+    """Run what a table or figure needs, cell by cell; what is done is not run again."""
+    from ebbflow.reproduction.running import is_done
+
+    extra = {}
+    if device is not None:
+        extra["device"] = device
+    if weights is not None:
+        extra["model.weights"] = str(weights)
+    cells = [cell.with_settings(extra) if extra else cell for cell in _cells(ids, scale, seeds)]
+    cells = [cell for cell in cells if _wanted(cell.name, only)]
+    if dry:
+        for cell in cells:
+            typer.echo(f"{'done' if is_done(cell, results) else 'open'}  {cell.name}")
+        return
+    _run(cells, results, runs, keep)
+
+
+@app.command("fit")
+def fit(
+    results: Results = Path("results"),
+    runs: Runs = Path("runs/paper"),
+    keep: Keep = False,
+) -> None:
+    """Find the window and the reading that fit two MNIST cells best; run what that needs."""
+    from rich.console import Console
+
+    from ebbflow.reproduction.fit import fit as find
+    from ebbflow.reproduction.fit import fit_cells, write_fit
+    from ebbflow.reproduction.tables import fit_tables
+
+    _run(fit_cells(), results, runs, keep)
+    found = find(results)
+    console = Console()
+    for table in fit_tables(found):
+        console.print(table)
+    typer.echo(f"window {found.window}, reading {found.reading}: {write_fit(found, results)}")
+
+
+def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:
+    from ebbflow.reproduction.studies import default_seeds, study
+
+    chosen = _scale(scale)
+    numbers = default_seeds(chosen) if seeds is None else _seeds(seeds)
+    found = {cell.name: cell for name in ids for cell in study(name).cells(chosen, numbers)}
+    return list(found.values())
+
+
+def _scale(text: str) -> Scale:
+    from ebbflow.reproduction.studies import SCALES
+
+    for scale in SCALES:
+        if scale == text:
+            return scale
+    raise EbbflowError(f"--scale {text!r} is no scale: choose {' or '.join(SCALES)}")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0:
+        raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
+    return found
+
+
+def _wanted(name: str, patterns: list[str] | None) -> bool:
+    return patterns is None or any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def _run(cells: list[Cell], results: Path, runs: Path, keep: bool) -> None:
+    from ebbflow.reproduction.running import run_cells
+
+    failures = run_cells(cells, results, runs, keep=keep, say=typer.echo)
+    if failures:
+        raise EbbflowError("; ".join(failures))

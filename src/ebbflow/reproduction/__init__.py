@@ -1,0 +1,1 @@
+"""The paper's tables and figures, made again and held beside the paper's own."""
