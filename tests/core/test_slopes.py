@@ -7,7 +7,7 @@ import torch
 
 from ebbflow.algorithms import ALGORITHMS, distilled
 from ebbflow.core.algorithm import Algorithm
-from ebbflow.core.local import Batch, _cotangent
+from ebbflow.core.local import Batch, cotangent
 from ebbflow.core.slopes import slope
 from ebbflow.core.types import ModelState, Output, State
 from tests.algorithms.toys import by_autograd
@@ -40,5 +40,5 @@ def test_a_slope_is_that_of_autograd(name: str, seen: float) -> None:
     batch = Batch(weights, torch.tensor([0, 1, 2, 0, 1, 2]), weights)
     client: State = {"seen": torch.tensor(seen, dtype=torch.float64)}
     at = output()
-    expected = _cotangent(KINDS[name], at, batch, anchors, client)
+    expected = cotangent(KINDS[name], at, batch, anchors, client)
     torch.testing.assert_close(slope(KINDS[name], at, batch, anchors, client), expected)

@@ -15,7 +15,14 @@ from torch import Tensor
 from torch.func import grad, vjp
 
 from ebbflow.core import vector
-from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, cross_entropy
+from ebbflow.core.algorithm import (
+    Algorithm,
+    Broadcast,
+    LocalRun,
+    Upload,
+    cross_entropy,
+    cross_entropy_slope,
+)
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score
 from ebbflow.core.lazy import LazySequence
@@ -135,18 +142,12 @@ def step_sum(steps: int, momentum: float) -> float:
     return total
 
 
-def _cotangent(
+def cotangent(
     algorithm: Algorithm, output: Output, batch: Batch, anchors: dict[str, Output], client: State
 ) -> Output:
     """Return the derivative of the batch's weighted loss in logits and features."""
     if algorithm.objective is cross_entropy:
-        # softmax minus one-hot: the same number autograd gives, without a graph.
-        classes = torch.arange(output.logits.shape[-1], device=output.logits.device)
-        hit = batch.y.unsqueeze(-1) == classes
-        slope = (torch.softmax(output.logits, -1) - hit.to(output.logits.dtype)) * (
-            batch.weights.unsqueeze(-1)
-        )
-        return Output(slope, torch.zeros_like(output.features))
+        return cross_entropy_slope(output, batch.y, batch.weights)
 
     def loss(out: Output) -> Tensor:
         losses = algorithm.objective(out, batch.y, anchors, client)
@@ -170,20 +171,20 @@ def loss_gradient(
     The gradient is the caller's own, to keep or to change.
     """
 
-    def cotangent(output: Output) -> Output:
-        return _cotangent(algorithm, output, batch, anchors, client)
+    def slope(output: Output) -> Output:
+        return cotangent(algorithm, output, batch, anchors, client)
 
     if model.pullback is not None:
         output, buffers = model.forward(theta, buffers, batch.x, batch.noise, True)
-        return model.pullback(theta, batch.x, cotangent(output)), buffers
+        return model.pullback(theta, batch.x, slope(output)), buffers
     if model.gradient is not None:
-        return model.gradient(theta, buffers, batch.x, batch.noise, cotangent)
+        return model.gradient(theta, buffers, batch.x, batch.noise, slope)
 
     def forward(parameters: Theta) -> tuple[Output, Buffers]:
         return model.forward(parameters, buffers, batch.x, batch.noise, True)
 
     output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]
-    (gradient,) = pullback(cotangent(output))
+    (gradient,) = pullback(slope(output))
     return gradient, buffers
 
 

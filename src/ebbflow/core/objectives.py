@@ -57,14 +57,15 @@ class Distillation:
         self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
     ) -> Tensor:
         """Return the loss of every sample."""
-        p = self._wanted(anchors["teacher"].logits, labels)
+        p = self.wanted(anchors["teacher"].logits, labels)
         log_q = log_softmax(output.logits / self.temperature, -1)
         # xlogy is 0 at p = 0, where log p alone would be -inf.
         divergence: Tensor = (torch.special.xlogy(p, p) - p * log_q).sum(-1)
         own = self.base(output, labels, anchors, client)
         return torch.add(own, divergence, alpha=self.kl * self.temperature**2)
 
-    def _wanted(self, logits: Tensor, labels: Labels) -> Tensor:
+    def wanted(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return what a student is compared with, from the teacher's logits."""
         probabilities = softmax(logits / self.temperature, -1)
         if self.target == "teacher":
             return probabilities

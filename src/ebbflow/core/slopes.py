@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
-from ebbflow.core.algorithm import Algorithm, Objective, cross_entropy
-from ebbflow.core.local import Batch, _cotangent
+from ebbflow.core.algorithm import Algorithm, Objective, cross_entropy, cross_entropy_slope
+from ebbflow.core.local import Batch, cotangent
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Output, State
 
@@ -23,34 +23,26 @@ def slope(
 ) -> Output:
     """Return the derivative of the batch's weighted loss in logits and features."""
     found = _closed(algorithm.objective, output, batch, anchors, client)
-    return _cotangent(algorithm, output, batch, anchors, client) if found is None else found
+    return cotangent(algorithm, output, batch, anchors, client) if found is None else found
 
 
 def _closed(
     objective: Objective, output: Output, batch: Batch, anchors: dict[str, Output], client: State
 ) -> Output | None:
     if objective is cross_entropy:
-        return _cross_entropy(output, batch)
+        return cross_entropy_slope(output, batch.y, batch.weights)
     if isinstance(objective, Contrast):
-        own = _cross_entropy(output, batch)
+        own = cross_entropy_slope(output, batch.y, batch.weights)
         return Output(own.logits, _contrast(objective, output, batch, anchors, client))
     if isinstance(objective, Distillation):
         base = _closed(objective.base, output, batch, anchors, client)
         if base is None:
             return None
-        wanted = objective._wanted(anchors["teacher"].logits, batch.y)
+        wanted = objective.wanted(anchors["teacher"].logits, batch.y)
         apart = softmax(output.logits / objective.temperature, -1) - wanted
         by = batch.weights.unsqueeze(-1) * (objective.kl * objective.temperature)
         return Output(torch.addcmul(base.logits, apart, by), base.features)
     return None
-
-
-def _cross_entropy(output: Output, batch: Batch) -> Output:
-    """Return softmax minus one-hot."""
-    found = softmax(output.logits, -1)
-    one = found.new_full((1, 1), -1.0).expand(len(found), 1)
-    found.scatter_add_(1, batch.y.unsqueeze(-1), one)
-    return Output(found.mul_(batch.weights.unsqueeze(-1)), torch.zeros_like(output.features))
 
 
 def _contrast(
