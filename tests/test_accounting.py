@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,14 +19,13 @@ from ebbflow.config import Config, StepCount
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Layout, Session
+from ebbflow.core.types import Layout, Session
 from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
 from ebbflow.experiment import build_world
-from ebbflow.layers import Layers
-from ebbflow.records import Round
-from ebbflow.simulate import Track
 from ebbflow.world import World, draw_participants
+from tests.configs import digits, with_keys
+from tests.watchers import StopAfter
 
 STARTS = ("warm_start", "previous", "average", "continuous")
 SMALL: dict[str, Any] = {
@@ -43,16 +41,8 @@ SMALL: dict[str, Any] = {
 Keep = Literal["all", "last", "diverse"]
 
 
-@cache
-def digits() -> Dataset:
-    return datasets.load("digits")
-
-
 def configured(**settings: Any) -> Config:
-    layers = Layers()
-    for key, value in (SMALL | settings).items():
-        layers.add_key(key, value, "test")
-    return layers.config()
+    return with_keys(SMALL, settings)
 
 
 def events_of(config: Config) -> list[dict[str, Any]]:
@@ -273,26 +263,6 @@ def test_whoever_follows_is_charged_as_if_alone() -> None:
         assert alone == {key: event for key, event in together.items() if key[1] == method}
 
 
-class StopAfter:
-    """A watcher that stops a run after some rounds."""
-
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
-
-
 @pytest.mark.parametrize("stops", [[1], [5], [3, 2, 4]])
 def test_a_run_that_was_stopped_has_the_same_totals(stops: list[int], tmp_path: Path) -> None:
     settings = {"rounds": 3, "sessions": 4, "seeds": [7, 8], "checkpoint.seconds": 1e-9}
@@ -300,10 +270,14 @@ def test_a_run_that_was_stopped_has_the_same_totals(stops: list[int], tmp_path: 
     whole = events_of(config)
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, folder, dataset=digits(), watchers=[StopAfter(stops[0])])
+        experiment.run(
+            config, folder, dataset=digits(), watchers=[StopAfter(stops[0], KeyboardInterrupt)]
+        )
     for rounds in stops[1:]:
         with pytest.raises(KeyboardInterrupt):
-            experiment.resume(folder, dataset=digits(), watchers=[StopAfter(rounds)])
+            experiment.resume(
+                folder, dataset=digits(), watchers=[StopAfter(rounds, KeyboardInterrupt)]
+            )
     resumed = experiment.resume(folder, dataset=digits()).events
     own = [[e for e in events if e["event"] == accounting.EVENT] for events in (whole, resumed)]
     assert own[0] == own[1]

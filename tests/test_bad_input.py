@@ -15,12 +15,9 @@ import pytest
 from filelock import FileLock
 
 from ebbflow import experiment
-from ebbflow.core.types import Session
 from ebbflow.layers import Layers
-from ebbflow.records import Round
-from ebbflow.simulate import Track
-from ebbflow.world import World
 from tests.test_cli import TINY, Answer, ebbflow, process, tree
+from tests.watchers import StopAfter, Stopped
 
 
 def assert_refused(answer: Answer, *says: str) -> None:
@@ -369,30 +366,6 @@ def test_real_processes_say_one_sentence_too(desk: Path) -> None:
 # --- runs that cannot be resumed -----------------------------------------------------------------
 
 
-class _Stop(Exception):  # noqa: N818 - a signal, no error
-    pass
-
-
-class _StopAfter:
-    """A watcher that stops the run after some rounds."""
-
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise _Stop
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run that was stopped in its fourth session, and its data."""
@@ -401,9 +374,9 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layers = Layers()
     settings = {"seeds": [1, 2], "sessions": 4, "rounds": 3, "partition": {"devices": 4}}
     layers.add({**settings, "dataset": "good.npz", "checkpoint": {"seconds": 1e-6}}, "test")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Stop):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.chdir(folder)
-        experiment.run(layers.config(), Path("run"), watchers=[_StopAfter(11)])
+        experiment.run(layers.config(), Path("run"), watchers=[StopAfter(11)])
     return folder
 
 

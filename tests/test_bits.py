@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,11 +9,8 @@ import torch
 from torch import Tensor
 
 from ebbflow import experiment
-from ebbflow.core.types import Session
-from ebbflow.layers import Layers
-from ebbflow.records import Round
-from ebbflow.simulate import Track
-from ebbflow.world import World
+from tests.configs import with_keys
+from tests.watchers import Finals
 
 METHODS = ["warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
@@ -22,12 +18,10 @@ Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
 
 def bits(**settings: Any) -> Bits:
     """Return session, round, accuracy and loss to the last bit, by method and seed."""
-    layers = Layers()
     small = {"seeds": [1], "sessions": 5, "rounds": 3, "partition.devices": 7}
-    for key, value in (small | settings).items():
-        layers.add_key(key, value, "test")
+    config = with_keys(small, settings)
     found: Bits = {}
-    for r in experiment.run(layers.config()).rounds:
+    for r in experiment.run(config).rounds:
         line = (r.session, r.round, r.accuracy.hex(), r.loss.hex())
         found.setdefault((r.method, r.seed), []).append(line)
     return found
@@ -35,12 +29,10 @@ def bits(**settings: Any) -> Bits:
 
 def by_algorithm(**settings: Any) -> dict[str, list[tuple[str, int, int, str, str]]]:
     """Return the same for all methods of an algorithm."""
-    layers = Layers()
     small = {"seeds": [1], "sessions": 5, "partition.devices": 5, "participation.share": 3}
-    for key, value in (small | settings).items():
-        layers.add_key(key, value, "test")
+    config = with_keys(small, settings)
     found: dict[str, list[tuple[str, int, int, str, str]]] = {}
-    for r in experiment.run(layers.config()).rounds:
+    for r in experiment.run(config).rounds:
         line = (r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex())
         found.setdefault(r.algorithm, []).append(line)
     return found
@@ -122,34 +114,15 @@ class Ended(NamedTuple):
     models: list[Tensor]
 
 
-class Finals:
-    """A watcher that keeps the final models, parameters and buffers."""
-
-    def __init__(self) -> None:
-        self.models: list[Tensor] = []
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        pass
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        self.models += [torch.cat([*track.model]) for track in tracks]
-
-
 def ended(**settings: Any) -> Ended:
-    layers = Layers()
     small = {"seeds": [1], "sessions": 4, "rounds": 3, "partition.devices": 5}
     common = {"participation.share": 3, "local.steps": [1, 4], "lr.initial": 0.05, "lr.floor": 0.5}
-    for key, value in (small | common | settings).items():
-        layers.add_key(key, value, "test")
+    config = with_keys(small, common, settings)
     finals = Finals()
-    found = experiment.run(layers.config(), watchers=[finals]).rounds
+    found = experiment.run(config, watchers=[finals]).rounds
     lines = [(r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex()) for r in found]
-    return Ended(lines, finals.models)
+    models = [torch.cat([*model]) for models in finals.models for model in models]
+    return Ended(lines, models)
 
 
 def assert_same_end(one: Ended, other: Ended) -> None:

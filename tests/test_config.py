@@ -14,36 +14,10 @@ from pydantic import ValidationError
 from ebbflow.config import Config, resolve
 from ebbflow.core.errors import EbbflowError
 from ebbflow.layers import Layers
+from tests.configs import with_settings
+from tests.paper.published import RATES, ROUNDS
 
 ALGORITHMS = ("fedavg", "fedprox", "fedacg", "moon", "scaffold")
-
-# The authors' learning rates and the paper's set-up, typed again from their sources.
-RATES = {
-    "mnist": [(0.001, 0.6)] * 4 + [(0.03, 0.9)],
-    "fmnist": [(0.003, 0.3)] * 4 + [(0.03, 0.9)],
-    "svhn": [(0.005, 0.2)] * 3 + [(0.01, 0.2), (0.1, 0.9)],
-    "agnews": [(0.005, 0.2)] * 4 + [(0.05, 0.2)],
-    "cifar10": [(0.05, 0.5)] * 4 + [(0.3, 0.9)],
-    "cifar100": [(0.1, 0.5)] * 4 + [(0.4, 0.9)],
-    "tinyimagenet": [(0.2, 0.5)] * 4 + [(0.5, 0.9)],
-}
-ROUNDS = {
-    "mnist": 50,
-    "fmnist": 50,
-    "svhn": 200,
-    "tinyimagenet": 200,
-    "cifar10": 150,
-    "cifar100": 150,
-    "agnews": 100,
-}
-
-
-def config_of(*settings: str) -> Config:
-    layers = Layers()
-    for setting in settings:
-        layers.add_setting(setting)
-    return layers.config()
-
 
 # --- what is filled in ---------------------------------------------------------------------------
 
@@ -52,7 +26,8 @@ def config_of(*settings: str) -> Config:
 def test_rates_are_those_the_authors_published(dataset: str) -> None:
     config = resolve(Config(dataset=dataset, algorithm=list(ALGORITHMS)))
     found = [config.lr.algorithms[name] for name in ALGORITHMS]
-    assert [(rate.initial, rate.floor) for rate in found] == RATES[dataset]
+    averaging, moon, scaffold = RATES[dataset]
+    assert [(r.initial, r.floor) for r in found] == [averaging] * 3 + [moon, scaffold]
     assert config.lr.power == 0.9
 
 
@@ -87,7 +62,7 @@ def test_own_data_have_defaults_too() -> None:
 
 def test_what_was_said_stays() -> None:
     settings = ("rounds=9", "partition.devices=3", "local.batch=4", "warm_start.scale=0")
-    config = config_of(*settings, "pilot.rounds=2", "probe.steps=1", "probe.batch=8")
+    config = with_settings(*settings, "pilot.rounds=2", "probe.steps=1", "probe.batch=8")
     assert (config.rounds, config.pilot.rounds) == (9, 2)
     assert config.partition.devices == 3
     assert (config.local.batch, config.probe.batch) == (4, 8)
@@ -96,7 +71,7 @@ def test_what_was_said_stays() -> None:
 
 
 def test_an_algorithms_own_rate_goes_before_the_common_one() -> None:
-    config = config_of(
+    config = with_settings(
         "dataset=mnist",
         'algorithm=["fedavg", "scaffold"]',
         "lr.initial=0.5",
@@ -109,9 +84,9 @@ def test_an_algorithms_own_rate_goes_before_the_common_one() -> None:
 
 
 def test_the_label_groups_overlap_only_with_groups() -> None:
-    assert config_of("schedule.kind=random").partition.overlap is None
-    assert config_of("schedule.kind=random", "partition.overlap=0.2").partition.overlap == 0.2
-    trace = config_of("schedule.kind=trace", "schedule.file=a.csv")
+    assert with_settings("schedule.kind=random").partition.overlap is None
+    assert with_settings("schedule.kind=random", "partition.overlap=0.2").partition.overlap == 0.2
+    trace = with_settings("schedule.kind=trace", "schedule.file=a.csv")
     assert (trace.partition.overlap, trace.partition.devices) == (None, None)
 
 
@@ -220,7 +195,7 @@ def test_a_value_of_the_wrong_type_or_out_of_range_is_refused(key: str, value: A
 )
 def test_keys_that_contradict_each_other_are_refused(settings: list[str], message: str) -> None:
     with pytest.raises(EbbflowError, match=message) as caught:
-        config_of(*settings)
+        with_settings(*settings)
     assert "\n" not in str(caught.value)
 
 
@@ -248,7 +223,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_configuration_survives_json(settings: tuple[str, ...]) -> None:
-    config = config_of(*settings)
+    config = with_settings(*settings)
     text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
     again = Config.model_validate(json.loads(text))
     assert again == config
@@ -257,7 +232,7 @@ def test_a_configuration_survives_json(settings: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_configuration_survives_toml_and_resolving_again(settings: tuple[str, ...]) -> None:
-    config = config_of(*settings)
+    config = with_settings(*settings)
     assert resolve(config) == config
     values = tomllib.loads(tomli_w.dumps(config.model_dump(exclude_none=True)))
     again = resolve(Config.model_validate(values))

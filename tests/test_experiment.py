@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +16,27 @@ from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Dataset, Examples, Session, State
-from ebbflow.data import datasets
+from ebbflow.core.types import Examples, Session, State
 from ebbflow.experiment import fingerprint, read_config, resume, run
-from ebbflow.layers import Layers
 from ebbflow.records import Records, Round, read_manifest
 from ebbflow.sessions import build_sessions
 from ebbflow.simulate import Track
 from ebbflow.world import World
+from tests.configs import digits, with_settings
+from tests.watchers import Deaf
 
 SMALL = ("seeds=[100, 200]", "rounds=2", "partition.devices=4", "sessions=4", "engine.workers=1")
 
 
-@cache
-def digits() -> Dataset:
-    return datasets.load("digits")
-
-
 def config_of(*settings: str) -> Config:
-    layers = Layers()
-    for setting in (*SMALL, *settings):
-        layers.add_setting(setting)
-    return layers.config()
+    return with_settings(*SMALL, *settings)
 
 
 class CrashError(Exception):
     """What a test stops a run with."""
 
 
-class Crasher:
+class Crasher(Deaf):
     """A watcher that stops a run when so many rounds are over, before the next session starts.
 
     With ``within`` it stops right after the round, before anything else is saved.
@@ -65,9 +56,6 @@ class Crasher:
         self.left -= 1
         if self.within and self.left == 0:
             raise CrashError
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
 
 
 def told(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

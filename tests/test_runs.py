@@ -27,12 +27,13 @@ from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weigh
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Gradient, Session, State, Theta
 from ebbflow.history.store import Store, StoredEntry
-from ebbflow.layers import Layers
 from ebbflow.records import Round
 from ebbflow.runs import RunFolder
 from ebbflow.simulate import Track
 from ebbflow.world import World
+from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
+from tests.watchers import StopAfter, Stopped
 
 SMALL: dict[str, Any] = {
     "seeds": [1, 2],
@@ -45,35 +46,8 @@ ROUNDS = 2 * 4 * 3
 EVERY_ROUND = {"checkpoint.seconds": 1e-9}
 
 
-class Stopped(Exception):  # noqa: N818 - a signal, no error
-    """What the tests stop a run with."""
-
-
-class StopAfter:
-    """A watcher that stops the run after some rounds, once the folder has heard of them."""
-
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Stopped
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
-
-
 def configured(**settings: Any) -> Config:
-    layers = Layers()
-    for key, value in (SMALL | settings).items():
-        layers.add_key(key, value, "test")
-    return layers.config()
+    return with_keys(SMALL, settings)
 
 
 def run_until_stopped(config: Config, folder: Path, rounds: int) -> None:
@@ -540,10 +514,8 @@ def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
-    layers = Layers()
-    for setting in ("seeds=1", "rounds=2", "sessions=2", "partition.devices=3"):
-        layers.add_setting(setting)
-    wanted = experiment.run(layers.config(), run).rows
+    config = with_settings("seeds=1", "rounds=2", "sessions=2", "partition.devices=3")
+    wanted = experiment.run(config, run).rows
     path = run / "checkpoint.json"
     checkpoint = json.loads(path.read_text())
     for added in ("wireless", "precision"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,27 +10,18 @@ import pytest
 
 from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Dataset
-from ebbflow.data import datasets
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.experiment import resume, run
 from ebbflow.layers import Layers
 from ebbflow.sessions import build_sessions
+from tests.configs import digits, with_settings
 
 SMALL = ("seeds=[100]", "rounds=2", "partition.devices=10", "sessions=4", "engine.workers=1")
 kinds = pytest.mark.parametrize("kind", DISTRIBUTIONS)
 
 
-@cache
-def digits() -> Dataset:
-    return datasets.load("digits")
-
-
 def config_of(*settings: str) -> Config:
-    layers = Layers()
-    for setting in (*SMALL, *settings):
-        layers.add_setting(setting)
-    return layers.config()
+    return with_settings(*SMALL, *settings)
 
 
 @kinds

@@ -29,33 +29,25 @@ from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Dataset, Examples, ModelState, Session, Start, State
+from ebbflow.core.types import Examples, ModelState, Session, Start, State
 from ebbflow.core.vector import mix
-from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
 from ebbflow.experiment import build_world, run
-from ebbflow.layers import Layers
 from ebbflow.methods import methods_of
 from ebbflow.records import Records, Round
 from ebbflow.simulate import Track, new_tracks, pilot_weights, run_probe, simulate
 from ebbflow.world import World
+from tests.configs import digits, with_settings
+from tests.watchers import Finals
 
 METHODS = ("warm_start", "previous", "average")
 SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
 
 
-@cache
-def digits() -> Dataset:
-    return datasets.load("digits")
-
-
 def config_of(*settings: str) -> Config:
-    layers = Layers()
-    for setting in (*SMALL, *settings):
-        layers.add_setting(setting)
-    return layers.config()
+    return with_settings(*SMALL, *settings)
 
 
 def recorded(*settings: str) -> Records:
@@ -490,24 +482,6 @@ def test_the_window_decides_the_rows() -> None:
     assert rows == {1: curve[0], 2: sum(curve) / 2, 50: sum(curve) / 2}
 
 
-class Finals:
-    """A watcher that keeps the last models."""
-
-    def __init__(self) -> None:
-        self.models: list[Tensor] = []
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        pass
-
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        self.models = [track.model.theta for track in tracks]
-
-
 @pytest.mark.parametrize("rule", ["one_pass", "each_step"])
 @pytest.mark.parametrize("kind", ["softmax", "mlp"])
 def test_both_engines_come_to_the_same_result(rule: str, kind: str) -> None:
@@ -648,10 +622,8 @@ def test_a_trace_runs_end_to_end(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(lines))
     settings = (f"schedule.file={json.dumps(str(trace))}", "partition.overlap=0.0")
-    layers = Layers()
-    for setting in ("seeds=100", "rounds=2", "sessions=4", "schedule.kind=trace", *settings):
-        layers.add_setting(setting)
-    records = run(layers.config(), dataset=digits())
+    config = with_settings("seeds=100", "rounds=2", "sessions=4", "schedule.kind=trace", *settings)
+    records = run(config, dataset=digits())
     starts = [e for e in records.events if e["event"] == "start" and e["method"] == "warm_start"]
     assert [e["devices"] for e in starts] == [[0, 1, 2], [1, 2, 3], [0, 1, 2, 3], [0, 2, 3, 4]]
     assert [r.devices for r in records.rounds if r.method == "previous"] == [3, 3, 3, 3, 4, 4, 4, 4]

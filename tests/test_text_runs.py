@@ -17,8 +17,8 @@ from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.experiment import build_world
-from ebbflow.layers import Layers
-from tests.test_runs import StopAfter, Stopped
+from tests.configs import with_keys
+from tests.watchers import StopAfter, Stopped
 
 WORDS = 40
 
@@ -36,7 +36,6 @@ DATA = Dataset("agnews", split(240, 1), split(60, 2), 4)
 
 
 def configured(**settings: Any) -> Config:
-    layers = Layers()
     small = {
         "dataset": "agnews",
         "methods": ["warm_start", "previous"],
@@ -50,9 +49,7 @@ def configured(**settings: Any) -> Config:
         "parameters.embedding.width": 5,
         "checkpoint.seconds": 1e-9,
     }
-    for key, value in (small | settings).items():
-        layers.add_key(key, value, "test")
-    return layers.config()
+    return with_keys(small, settings)
 
 
 def losses(found: records.Records) -> list[float]:

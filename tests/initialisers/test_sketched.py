@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +18,11 @@ from torch import Tensor
 from ebbflow import experiment
 from ebbflow.core.types import Entry, Layout, ModelState, Past, Session, Start
 from ebbflow.initialisers.warm_start import warm_start
-from ebbflow.layers import Layers
-from ebbflow.records import Round
 from ebbflow.simulate import Track
 from ebbflow.world import World
+from tests.configs import with_keys
 from tests.initialisers.test_initialisers import SESSION, Probe
+from tests.watchers import Deaf
 
 DISTANCES = ("per_tensor", "raw", "normalised", "inner_product")
 SCALES = (0.0, 10.0, 100.0, 800.0, math.inf)
@@ -161,20 +160,12 @@ def test_sketches_are_off_unless_asked_for() -> None:
 # --- signatures of real data ---------------------------------------------------------------------
 
 
-class Signatures:
+class Signatures(Deaf):
     """A watcher that keeps every session's signature."""
 
     def __init__(self) -> None:
         self.found: list[Tensor] = []
         self.layout = LAYOUT
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        pass
 
     def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.layout = world.model.layout
@@ -186,7 +177,6 @@ class Signatures:
 @cache
 def real(dataset: str) -> Signatures:
     """Run a small experiment on real data."""
-    layers = Layers()
     small = {
         "dataset": dataset,
         "methods": ["warm_start"],
@@ -200,10 +190,8 @@ def real(dataset: str) -> Signatures:
     }
     if dataset == "agnews":
         small |= {"parameters.embedding.width": 32}  # a million parameters, for a fast test
-    for key, value in small.items():
-        layers.add_key(key, value, "test")
     watcher = Signatures()
-    experiment.run(layers.config(), watchers=[watcher])
+    experiment.run(with_keys(small), watchers=[watcher])
     assert len(watcher.found) == 7
     return watcher
 

@@ -16,6 +16,7 @@ from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.layers import Layers, preset, preset_names, preset_text
 from ebbflow.paper import presets
+from tests.paper.published import RATES, ROUNDS
 from tests.test_cli import ebbflow
 
 # The rows of the paper's tables, as printed: data set, overlaps, alphas, algorithms.
@@ -67,25 +68,6 @@ OURS = {
     "Partial-Overlap": "partial_overlap",
     "Half": "half",
     "Distinct": "distinct",
-}
-ROUNDS = {
-    "mnist": 50,
-    "fmnist": 50,
-    "svhn": 200,
-    "tinyimagenet": 200,
-    "cifar10": 150,
-    "cifar100": 150,
-    "agnews": 100,
-}
-# First rate and floor: avg, prox and acg; moon; scaffold.
-RATES = {
-    "mnist": [(0.001, 0.6), (0.001, 0.6), (0.03, 0.9)],
-    "fmnist": [(0.003, 0.3), (0.003, 0.3), (0.03, 0.9)],
-    "svhn": [(0.005, 0.2), (0.01, 0.2), (0.1, 0.9)],
-    "agnews": [(0.005, 0.2), (0.005, 0.2), (0.05, 0.2)],
-    "cifar10": [(0.05, 0.5), (0.05, 0.5), (0.3, 0.9)],
-    "cifar100": [(0.1, 0.5), (0.1, 0.5), (0.4, 0.9)],
-    "tinyimagenet": [(0.2, 0.5), (0.2, 0.5), (0.5, 0.9)],
 }
 MODELS = {
     "mnist": "softmax",

@@ -11,7 +11,6 @@ import pytest
 
 from ebbflow.accounting import EVENT
 from ebbflow.config import Config
-from ebbflow.layers import Layers
 from ebbflow.metrics import Target
 from ebbflow.records import Round
 from ebbflow.report.cost_tables import (
@@ -36,16 +35,14 @@ from ebbflow.report.costs import (
     usages,
 )
 from ebbflow.wireless.cost import MODELS, RoundCost, draw_fleet, round_cost, round_task
+from tests.configs import with_keys
 
 METHODS = ("warm_start", "previous")
 CURVES = {"warm_start": [80.0, 90.0, 100.0], "previous": [10.0, 94.0, 96.0]}
 
 
 def settled(**keys: Any) -> Config:
-    layers = Layers()
-    for key, value in ({"dataset": "mnist", "wireless.fading": "ergodic"} | keys).items():
-        layers.add_key(key, value, "test")
-    return layers.config()
+    return with_keys({"dataset": "mnist", "wireless.fading": "ergodic"}, keys)
 
 
 def rounds(sessions: int = 4, participants: int = 3) -> list[Round]:

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from ebbflow import experiment, records
 from ebbflow.core.errors import EbbflowError
-from ebbflow.layers import Layers
 from ebbflow.metrics import Target, time_to_accuracy
 from ebbflow.report.measures import as_json, measure, tables
+from tests.configs import with_keys
 from tests.test_cli import ebbflow
 
 SETTINGS: dict[str, Any] = {
@@ -31,10 +31,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def made(folder: Path, **settings: Any) -> Path:
-    layers = Layers()
-    for key, value in (SETTINGS | settings).items():
-        layers.add_key(key, value, "test")
-    experiment.run(layers.config(), folder)
+    experiment.run(with_keys(SETTINGS, settings), folder)
     return folder
 
 
