@@ -7,7 +7,6 @@ Tables stand between `<!-- NAME -->` and `<!-- /NAME -->`; the picture is PAGE w
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -26,13 +25,13 @@ from ebbflow.report.costs import (
     published_rounds,
     sweep,
 )
+from ebbflow.report.markdown import filled, table
 from ebbflow.wireless.cost import MODELS, device_costs, draw_fleet, round_task, together
 
 PAGE = Path("docs/costs.md")
 DEVICES = 100
 DRAWS = 100
 EXACT_DRAWS = 5
-BRACKETS = r"(<!-- {0} -->\n).*?(<!-- /{0} -->)"
 
 READINGS: dict[str, dict[str, Any]] = {
     "**default**: 100 MHz shared equally": {},
@@ -44,12 +43,6 @@ READINGS: dict[str, dict[str, Any]] = {
     "1.39 MHz each, with shadowing": {"allocation": "per_device", "bandwidth": 1.39e6},
     "**`fitted`**: 1.39 MHz each, no shadowing": preset("fitted")["wireless"],
 }
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def off(found: float, theirs: float) -> str:
@@ -194,11 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
 def written(page: str, names: list[str]) -> str:
     """Return the page with some of its tables made anew."""
     for name in names:
-        pattern = re.compile(BRACKETS.format(name), flags=re.DOTALL)
-        match = pattern.search(page)
-        if match is None:
-            raise SystemExit(f"the page has no place for the table {name}: add its two comments")
-        page = page[: match.end(1)] + f"\n{TABLES[name]()}\n" + page[match.start(2) :]
+        page = filled(page, name, TABLES[name]())
     return page
 
 

@@ -19,7 +19,7 @@ from ebbflow.core.local import Engine, Lane
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import local_batches
-from ebbflow.engines import SampleSpace, Vectorised
+from ebbflow.engines import engine_for
 
 
 def cores() -> int:
@@ -27,11 +27,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def fast_engine(work: Work, workers: int | None = None) -> Vectorised:
+def fast_engine(work: Work, workers: int | None = None) -> Engine:
     """Return the engine that an experiment with this model runs on."""
-    if work.model.bags is not None:
-        return SampleSpace(work.model, work.examples, work.recipe, workers)
-    return Vectorised(work.model, work.examples, work.recipe, workers=workers)
+    return engine_for(work.model, work.examples, work.recipe, workers=workers)
 
 
 class Rounds:

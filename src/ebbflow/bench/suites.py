@@ -29,6 +29,7 @@ from ebbflow.bench.results import Check, Row, Suite
 from ebbflow.bench.timing import Contender, alternate, as_in_a_run, ratio, timed
 from ebbflow.bench.works import Work
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Engine
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.models import at_precision, flops
 
@@ -223,7 +224,7 @@ def w1(repeats: int, peers: Path | None = None, work: Work | None = None) -> Sui
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
 
-        def engine() -> Vectorised:
+        def engine() -> Engine:
             made = fast_engine(contest_work)
             stack.callback(made.close)
             return made
