@@ -18,6 +18,7 @@ from ebbflow.bench.results import (
 from ebbflow.bench.run import SUITES
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
+from ebbflow.report.markdown import table
 
 HEAD = """# Performance
 
@@ -73,13 +74,6 @@ def _columns(suite: Suite) -> list[Column]:
     return [columns[0], *shown]
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for line in lines:
-        yield "| " + " | ".join(line) + " |"
-
-
 def _number(check: Check) -> str:
     return (
         f"{check.found:.2f} {check.unit}"
@@ -111,8 +105,7 @@ def _bounds(suites: Sequence[Suite]) -> Iterator[str]:
     ]
     if lines:
         yield from ("## What must hold", "")
-        yield from _table(("", "", "found", "bound", "holds"), lines)
-        yield ""
+        yield table(("", "", "found", "bound", "holds"), lines)
 
 
 def _shares(suite: Suite) -> Iterator[str]:
@@ -125,19 +118,17 @@ def _shares(suite: Suite) -> Iterator[str]:
             for place, share in shares.items()
             if place != "busy threads" and share >= 0.005
         ]
-        yield from _table(("", "share"), lines)
-        yield ""
+        yield table(("", "share"), lines)
 
 
 def _section(suite: Suite) -> Iterator[str]:
     yield from (f"## {suite.name}: {suite.title}" if suite.rows else f"## {suite.title}", "")
     if suite.rows:
         columns = _columns(suite)
-        yield from _table(
+        yield table(
             [head for head, _ in columns],
             [[cell(row) for _, cell in columns] for row in suite.rows],
         )
-        yield ""
     yield from _shares(suite)
     for note in suite.notes:
         yield from (note, "")
