@@ -45,7 +45,7 @@ def local_training(w: Weights, batches: Sequence[Indices], train: Examples, lr: 
     for rows in batches:
         sgd.zero_grad()
         loss = cross_entropy(net(train.x[rows].flatten(1)), train.y[rows])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
         sgd.step()
     return {name: tensor.detach() for name, tensor in net.state_dict().items()}
 

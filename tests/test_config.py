@@ -201,7 +201,7 @@ def test_keys_that_contradict_each_other_are_refused(settings: list[str], messag
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Config().rounds = 3  # type: ignore[misc]
+        Config().rounds = 3  # type: ignore[misc]  # what mypy forbids, pydantic must, too
 
 
 # --- there and back ------------------------------------------------------------------------------

@@ -161,8 +161,10 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
         found = set()
         for name, value in values.items():
             whole = f"{prefix}{name}"
-            nested = isinstance(value, dict) and whole not in ("lr.algorithms", "parameters")
-            found |= walk(value, f"{whole}.") if nested else {whole}  # type: ignore[arg-type]
+            if isinstance(value, dict) and whole not in ("lr.algorithms", "parameters"):
+                found |= walk(value, f"{whole}.")
+            else:
+                found.add(whole)
         return found
 
     assert set(keys()) == walk(Config().model_dump())

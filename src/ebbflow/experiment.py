@@ -64,7 +64,7 @@ def run(
     folder = RunFolder.open(out)
     try:
         data = _prepared(config, dataset)
-    except BaseException:
+    except BaseException:  # an interrupt, too: nothing was computed yet
         folder.discard()
         raise
     return _run_in_folder(config, folder, data, watchers)

@@ -215,7 +215,7 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
     mean, deviation = mean_and_deviation(values)
     if n < 2:
         return Estimate(n, mean, deviation, math.nan, math.nan)
-    from scipy.stats import bootstrap  # noqa: PLC0415  (takes a second to import)
+    from scipy.stats import bootstrap  # noqa: PLC0415 - takes a second to import
 
     found = bootstrap(
         (np.asarray(values, dtype=np.float64),),
@@ -258,7 +258,7 @@ def paired_test(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     least = 2.0 ** (1 - n)
     if n < 2 or not np.isfinite(apart).all():
         return Paired(n, wins, math.nan, least, math.nan)
-    from scipy.stats import permutation_test, ttest_1samp  # noqa: PLC0415
+    from scipy.stats import permutation_test, ttest_1samp  # noqa: PLC0415 - slow, too
 
     # All 2^n signs while these are few; otherwise so many drawn ones.
     found = permutation_test(

@@ -23,6 +23,15 @@ class Device(NamedTuple):
     batches: Sequence[tuple[Tensor, Tensor]]
 
 
+class Done(NamedTuple):
+    """What the devices of a round made of it: their modules, the parameters of these, the rate."""
+
+    devices: Sequence[Device]
+    modules: Sequence[nn.Module]
+    thetas: Sequence[Tensor]
+    lr: float
+
+
 def float_buffers(module: nn.Module) -> list[Tensor]:
     return [buffer for buffer in module.buffers() if buffer.is_floating_point()]
 
@@ -34,10 +43,9 @@ def slope(loss: Tensor, module: nn.Module) -> Tensor:
 class FedAvg:
     """FedAvg, and what the others change of it. A module returns the pair (logits, features)."""
 
-    def __init__(self, module: nn.Module, devices: int, samples: int, momentum: float) -> None:
+    def __init__(self, module: nn.Module, samples: int, momentum: float) -> None:
         self.module = module
         self.momentum = momentum
-        self.everybody = devices
         self.samples = samples
         self.w = parameters_to_vector(module.parameters()).detach().clone()
         self.prepare()
@@ -60,6 +68,10 @@ class FedAvg:
         logits, _ = module.train()(x)
         return functional.cross_entropy(logits, y)
 
+    def away(self, module: nn.Module) -> Tensor:
+        """Return the squared distance from where devices start."""
+        return (parameters_to_vector(module.parameters()) - self.start).square().sum()
+
     def linear(self, device: Device) -> Tensor:
         """Return what is added to every gradient."""
         return torch.zeros_like(self.w)
@@ -71,7 +83,7 @@ class FedAvg:
             optimiser.zero_grad()
             theta = parameters_to_vector(module.parameters())
             loss = self.loss(device, module, x, y) + (self.linear(device) * theta).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's
             optimiser.step()
         return module
 
@@ -80,27 +92,20 @@ class FedAvg:
         thetas = [parameters_to_vector(module.parameters()).detach() for module in trained]
         total = sum(device.samples for device in devices)
         shares = [device.samples / total for device in devices]
-        self.remember(devices, trained, thetas, lr)
+        done = Done(devices, trained, thetas, lr)
+        self.remember(done)
         mean = torch.stack([p * theta for p, theta in zip(shares, thetas, strict=True)]).sum(0)
-        self.w = self.serve(mean, devices, thetas, lr)
+        self.w = self.serve(mean, done)
         for i, buffer in enumerate(float_buffers(self.module)):
             parts = [
                 p * float_buffers(module)[i] for p, module in zip(shares, trained, strict=True)
             ]
             buffer.copy_(torch.stack(parts).sum(0))
 
-    def remember(
-        self,
-        devices: Sequence[Device],
-        trained: Sequence[nn.Module],
-        thetas: Sequence[Tensor],
-        lr: float,
-    ) -> None:
+    def remember(self, done: Done) -> None:
         """Update the devices' states."""
 
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
         """Return the next global model."""
         return mean
 
@@ -109,8 +114,7 @@ class FedProx(FedAvg):
     mu = 1.0
 
     def loss(self, device: Device, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        away = parameters_to_vector(module.parameters()) - self.start
-        return super().loss(device, module, x, y) + self.mu / 2 * (away * away).sum()
+        return super().loss(device, module, x, y) + self.mu / 2 * self.away(module)
 
 
 class Scaffold(FedAvg):
@@ -128,16 +132,10 @@ class Scaffold(FedAvg):
         b = self.momentum
         return sum((1 - b ** (steps - j)) / (1 - b) for j in range(steps))
 
-    def remember(
-        self,
-        devices: Sequence[Device],
-        trained: Sequence[nn.Module],
-        thetas: Sequence[Tensor],
-        lr: float,
-    ) -> None:
+    def remember(self, done: Done) -> None:
         change = torch.zeros_like(self.c)
         new: dict[int, Tensor] = {}
-        for device, theta in zip(devices, thetas, strict=True):
+        for device, theta in zip(done.devices, done.thetas, strict=True):
             old = self.own.get(device.number, torch.zeros_like(self.c))
             if self.option == 1:
                 count = sum(len(y) for _, y in device.batches)
@@ -147,7 +145,7 @@ class Scaffold(FedAvg):
                     at_start += len(y) / count * slope(self.loss(device, module, x, y), module)
                 new[device.number] = at_start
             else:
-                moved = (self.w - theta) / (lr * self.effective(len(device.batches)))
+                moved = (self.w - theta) / (done.lr * self.effective(len(device.batches)))
                 new[device.number] = old - self.c + moved
             change += device.samples * (new[device.number] - old)
         self.own |= new
@@ -159,10 +157,8 @@ class Scaffold1(Scaffold):
 
 
 class ScaffoldAuthors(FedAvg):
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
-        return self.w + lr * (mean - self.w)
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
+        return self.w + done.lr * (mean - self.w)
 
 
 class Moon(FedAvg):
@@ -186,14 +182,8 @@ class Moon(FedAvg):
         first = torch.zeros(len(y), dtype=torch.int64)
         return loss + self.mu * functional.cross_entropy(pairs / self.tau, first)
 
-    def remember(
-        self,
-        devices: Sequence[Device],
-        trained: Sequence[nn.Module],
-        thetas: Sequence[Tensor],
-        lr: float,
-    ) -> None:
-        for device, module in zip(devices, trained, strict=True):
+    def remember(self, done: Done) -> None:
+        for device, module in zip(done.devices, done.modules, strict=True):
             self.last[device.number] = copy.deepcopy(module)
 
 
@@ -209,12 +199,9 @@ class FedAcg(FedAvg):
         return self.w + self.momentum_of_server * self.m
 
     def loss(self, device: Device, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        away = parameters_to_vector(module.parameters()) - self.start
-        return super().loss(device, module, x, y) + self.beta / 2 * (away * away).sum()
+        return super().loss(device, module, x, y) + self.beta / 2 * self.away(module)
 
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
         self.m = self.momentum_of_server * self.m + (mean - self.start)
         return self.w + self.m
 
@@ -226,9 +213,7 @@ class FedAvgM(FedAvg):
     def prepare(self) -> None:
         self.m = torch.zeros_like(self.w)
 
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
         self.m = self.decay * self.m + (mean - self.w)
         return self.w + self.rate * self.m
 
@@ -243,9 +228,7 @@ class FedAdam(FedAvg):
     def second(self, squared: Tensor) -> Tensor:
         return self.beta2 * self.v + (1 - self.beta2) * squared
 
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
         d = mean - self.w
         self.m = self.beta1 * self.m + (1 - self.beta1) * d
         self.v = self.second(d * d)
@@ -267,35 +250,23 @@ class FedDyn(FedAvg):
     def loss(self, device: Device, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         theta = parameters_to_vector(module.parameters())
         own = self.own.get(device.number, torch.zeros_like(self.w))
-        away = theta - self.w
-        return (
-            super().loss(device, module, x, y)
-            - (own * theta).sum()
-            + self.alpha / 2 * (away * away).sum()
-        )
+        near = self.alpha / 2 * self.away(module)
+        return super().loss(device, module, x, y) - (own * theta).sum() + near
 
-    def remember(
-        self,
-        devices: Sequence[Device],
-        trained: Sequence[nn.Module],
-        thetas: Sequence[Tensor],
-        lr: float,
-    ) -> None:
-        for device, theta in zip(devices, thetas, strict=True):
+    def remember(self, done: Done) -> None:
+        for device, theta in zip(done.devices, done.thetas, strict=True):
             own = self.own.get(device.number, torch.zeros_like(self.w))
             self.own[device.number] = own - self.alpha * (theta - self.w)
 
-    def serve(
-        self, mean: Tensor, devices: Sequence[Device], thetas: Sequence[Tensor], lr: float
-    ) -> Tensor:
+    def serve(self, mean: Tensor, done: Done) -> Tensor:
         moved = torch.zeros_like(self.w)
-        for device, theta in zip(devices, thetas, strict=True):
+        for device, theta in zip(done.devices, done.thetas, strict=True):
             moved += device.samples * (theta - self.w)
         self.h = self.h - self.alpha * moved / self.samples
         return mean - self.h / self.alpha
 
 
-PLAIN: dict[str, Callable[[nn.Module, int, int, float], FedAvg]] = {
+PLAIN: dict[str, Callable[[nn.Module, int, float], FedAvg]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "scaffold": Scaffold,

@@ -87,7 +87,7 @@ def compare(
     data = Examples(examples().x.to(dtype), examples().y)
     module = build().to(dtype)
     nn.utils.vector_to_parameters(start.theta.clone(), module.parameters())
-    plain = PLAIN[name](module, 9, SAMPLES, momentum)
+    plain = PLAIN[name](module, SAMPLES, momentum)
     run = ENGINES[engine](model, data, Recipe(momentum))
     ours = Federation(run, BUILDS[name](), start, Population(9, SAMPLES))
     for who, lr in zip(visits(), (0.1, 0.08, 0.05), strict=True):
@@ -119,7 +119,7 @@ def test_the_plain_implementations_are_told_apart() -> None:
         module = Regression().double()
         start = MODELS["softmax"][0].initial(torch.Generator().manual_seed(1)).theta.double()
         nn.utils.vector_to_parameters(start, module.parameters())
-        plain = build(module, 9, SAMPLES, 0.9)
+        plain = build(module, SAMPLES, 0.9)
         for who in visits():
             plain.round(devices_of(who, Examples(examples().x.double(), examples().y)), 0.1)
         ends[name] = plain.w

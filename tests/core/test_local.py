@@ -79,7 +79,7 @@ def reference(
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
     for step in batches:
         optimiser.zero_grad()
-        loss(module(step.x), step, module).backward()  # type: ignore[no-untyped-call]
+        loss(module(step.x), step, module).backward()  # type: ignore[no-untyped-call]  # torch's
         optimiser.step()
     return nn.utils.parameters_to_vector(module.parameters()).detach()
 

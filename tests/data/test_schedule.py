@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.schedule import Presence, alternating, participants
+
+Shares = tuple[float, float, float]
+"""How often each of three devices is drawn."""
 
 
 def test_alternating_groups_take_turns() -> None:
@@ -66,7 +69,7 @@ def test_fractions_round_halves_up_and_whole_numbers_count(
 def test_the_draw_follows_the_weighting() -> None:
     rng, runs = np.random.default_rng(0), 4000
     sizes = (1, 2, 7)
-    for weighting, first, both in [
+    cases: list[tuple[Literal["uniform", "weighted"], Shares, Shares]] = [
         ("uniform", (1 / 3, 1 / 3, 1 / 3), (2 / 3, 2 / 3, 2 / 3)),
         # Two of three: 1 - P(the device comes last), summed over the orders of the draw.
         (
@@ -78,12 +81,13 @@ def test_the_draw_follows_the_weighting() -> None:
                 1 - (0.1 * 2 / 9 + 0.2 * 1 / 8),
             ),
         ),
-    ]:
+    ]
+    for weighting, first, both in cases:
         for count, expected in [(1, first), (2, both)]:
             drawn = Counter(
                 device
                 for _ in range(runs)
-                for device in participants(rng, (0, 1, 2), sizes, count, weighting)  # type: ignore[arg-type]
+                for device in participants(rng, (0, 1, 2), sizes, count, weighting)
             )
             for device, p in enumerate(expected):
                 assert drawn[device] / runs == pytest.approx(
@@ -104,6 +108,6 @@ def test_an_empty_session_an_empty_device_and_an_unknown_weighting_are_refused()
     with pytest.raises(EbbflowError, match=r"Device 2 holds 0 samples.*'uniform'"):
         participants(rng, (1, 2), (5, 0), 1, "weighted")
     with pytest.raises(EbbflowError, match=r"`participation.weighting` is 'loud'; set it"):
-        participants(rng, (1, 2), (5, 5), 1, "loud")  # type: ignore[arg-type]
+        participants(rng, (1, 2), (5, 5), 1, "loud")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="2 devices but 1 sizes"):
         participants(rng, (1, 2), (5,), 1, "uniform")

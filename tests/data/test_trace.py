@@ -157,7 +157,7 @@ def test_more_sessions_than_anyone_means_are_refused(monkeypatch: pytest.MonkeyP
         (Cut("change", change=-0.1), {}, "`schedule.change` is -0.1; give"),
         (Cut("change", change=math.nan), {}, "`schedule.change` is nan"),
         (Cut("change", change=0.0, min_devices=0), {}, "`schedule.min_devices` is 0; set"),
-        (Cut("weekly"), {}, "`schedule.cut` is 'weekly'; set"),  # type: ignore[arg-type]
+        (Cut("weekly"), {}, "`schedule.cut` is 'weekly'; set"),  # type: ignore[arg-type]  # wrong
         (Cut("change", change=0.0), {"sessions": 0}, "`sessions` is 0"),
         (Cut("change", change=0.0), {"round_time": 0.0}, "`schedule.round_time` is 0.0"),
     ],

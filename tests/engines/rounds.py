@@ -86,6 +86,15 @@ def cohort(sizes: Sizes, seed: int = 0) -> Cohort:
     return Cohort(3, 2, tuple(range(10, 10 + len(sizes))), batches, samples, (7, "test"))
 
 
+def permuted(who: Cohort, order: Sequence[int]) -> Cohort:
+    """Return the same devices in another order."""
+    return who._replace(
+        devices=tuple(who.devices[k] for k in order),
+        batches=tuple(who.batches[k] for k in order),
+        samples=tuple(who.samples[k] for k in order),
+    )
+
+
 def lane(
     model: Model, algorithm: Algorithm, lr: float = 0.1, clients: dict[int, State] | None = None
 ) -> Lane:

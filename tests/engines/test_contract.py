@@ -32,6 +32,7 @@ from tests.engines.rounds import (
     examples,
     lane,
     normed,
+    permuted,
     reference,
     same_bits,
     vectorised,
@@ -122,13 +123,8 @@ def test_for_no_algorithm_the_order_of_devices_is_more_than_rounding(
     straight, turned = (Federation(run, algorithm, start) for _ in range(2))
     for who in visits():
         order = np.random.default_rng(who.round).permutation(len(who.devices))
-        permuted = who._replace(
-            devices=tuple(who.devices[k] for k in order),
-            batches=tuple(who.batches[k] for k in order),
-            samples=tuple(who.samples[k] for k in order),
-        )
         straight.round(who)
-        turned.round(permuted)
+        turned.round(permuted(who, order.tolist()))
     ours, theirs = straight.tensors(), turned.tensors()
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
@@ -174,13 +170,8 @@ def test_a_round_is_the_sum_of_its_devices(engine: str) -> None:
 @given(order=st.permutations(range(20)))
 def test_the_order_of_devices_is_no_more_than_rounding(engine: str, order: list[int]) -> None:
     who, at = cohort(MANY[:20]), lane(SOFTMAX, stateful())
-    permuted = who._replace(
-        devices=tuple(who.devices[k] for k in order),
-        batches=tuple(who.batches[k] for k in order),
-        samples=tuple(who.samples[k] for k in order),
-    )
     run = engine_on(engine, SOFTMAX)
-    assert_agree(run([at], permuted)[0], run([at], who)[0], at, within=1e-6)
+    assert_agree(run([at], permuted(who, order))[0], run([at], who)[0], at, within=1e-6)
 
 
 @every_engine

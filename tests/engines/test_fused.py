@@ -46,22 +46,9 @@ def algorithms() -> dict[str, Algorithm]:
     found = {name: build() for name, build in ALGORITHMS.items()}
     teacher = MODEL.initial(torch.Generator().manual_seed(9))
     for target in ("teacher", "mixed"):
-        found[f"distilled, {target}"] = distilled(
-            found["fedavg"],
-            teacher,
-            (0, 1, 2),
-            0.5,
-            2.0,
-            target,
-        )
-        found[f"distilled moon, {target}"] = distilled(
-            found["moon"],
-            teacher,
-            (0, 1, 2),
-            1.5,
-            0.7,
-            target,
-        )
+        for base, kl, temperature in (("fedavg", 0.5, 2.0), ("moon", 1.5, 0.7)):
+            algorithm = distilled(found[base], teacher, (0, 1, 2), kl, temperature, target)
+            found[f"distilled {base}, {target}"] = algorithm
     return found
 
 

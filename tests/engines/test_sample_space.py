@@ -24,7 +24,7 @@ from ebbflow.engines import plot as plot_module
 from ebbflow.engines import sample_space as module
 from ebbflow.models import embedding, softmax
 from tests.algorithms.toys import TOYS
-from tests.engines.rounds import EVERYBODY, Federation, same_bits
+from tests.engines.rounds import EVERYBODY, RECIPE, Federation, same_bits
 from tests.engines.texts import (
     CLASSES,
     DATA,
@@ -55,7 +55,7 @@ WHOLE = {"stateful"}
 """Algorithms of the tests that need whole vectors: this one remembers a dense direction."""
 
 
-def engine(recipe: Recipe = Recipe(0.9), workers: int = 2, model: Model = MODEL) -> SampleSpace:  # noqa: B008
+def engine(recipe: Recipe = RECIPE, workers: int = 2, model: Model = MODEL) -> SampleSpace:
     return SampleSpace(model, DATA, recipe, workers)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import Never
 
 import pytest
 import torch
@@ -83,10 +84,10 @@ def test_an_error_that_is_a_sentence_already_passes_as_it_is() -> None:
 
 
 def test_an_exception_after_the_last_step_does_not_name_a_step_that_never_was() -> None:
-    def upload(*_: object) -> None:
+    def upload(*_: object) -> Never:
         raise RuntimeError("nothing to send")
 
-    broken = Algorithm("broken", upload=upload)  # type: ignore[arg-type]
+    broken = Algorithm("broken", upload=upload)
     with pytest.raises(TrainingError, match="device 10") as caught:
         run(SOFTMAX, lane(SOFTMAX, broken), cohort([(4, 4)]))
     assert "step 3" not in str(caught.value)

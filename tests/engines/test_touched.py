@@ -19,7 +19,7 @@ from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines import SampleSpace, Sequential, Touched, Vectorised
 from ebbflow.engines import touched as module
 from ebbflow.models import embedding, softmax
-from tests.engines.rounds import EVERYBODY, same_bits, tensors
+from tests.engines.rounds import EVERYBODY, RECIPE, same_bits, tensors
 from tests.engines.texts import DATA, EXACT, LENGTH, MODEL, cast_to, rounds, start, taught
 
 
@@ -103,7 +103,7 @@ def go(
     lanes: Sequence[Lane],
     who: Cohort,
     workers: int = 2,
-    recipe: Recipe = Recipe(0.9),  # noqa: B008  (a record)
+    recipe: Recipe = RECIPE,
 ) -> list[Trained]:
     engine = Touched(MODEL, DATA, recipe, workers)
     try:

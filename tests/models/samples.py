@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vjp
 
 from ebbflow.core.types import Buffers, Model, ModelState, Output, Theta
@@ -76,6 +76,19 @@ def pulled_back(
     def forward(theta: Theta) -> tuple[Output, Buffers]:
         return model.forward(theta, state.buffers, x, noise, True)
 
-    output, pullback, buffers = vjp(forward, state.theta, has_aux=True)  # type: ignore[misc]
+    output, pullback, buffers = vjp(forward, state.theta, has_aux=True)  # type: ignore[misc]  # three
     (gradient,) = pullback(random_cotangent(output))
     return output, gradient, buffers
+
+
+class Tied(nn.Module):
+    """Uses one weight twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.down.weight = self.up.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.down(self.up(x).tanh())
+        return logits

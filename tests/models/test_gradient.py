@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ebbflow.core.types import Buffers, Model, ModelState, Output
 from ebbflow.models import MODELS, cnn, from_module, resnet18
 from tests.models.samples import (
+    Tied,
     doubled,
     draws,
     images,
@@ -139,19 +140,6 @@ class Frozen(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features = self.body(x)
         return self.head(features), features
-
-
-class Tied(nn.Module):
-    """Uses one weight twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.down.weight = self.up.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.down(self.up(x).tanh())
-        return logits
 
 
 class Constant(nn.Linear):

@@ -74,12 +74,13 @@ def test_a_product_is_one_of_rounded_numbers_rounded() -> None:
     torch.testing.assert_close(output.logits, expected, rtol=2**-8, atol=0)
     assert torch.equal(output.logits, rounded(output.logits))
     assert low.gradient is not None
+    assert model.gradient is not None
     gradient, _ = low.gradient(*state, x, None, random_cotangent)
     cotangent = random_cotangent(output)
     slope = cotangent.logits + cotangent.features
     assert gradient.dtype == torch.float32
     assert apart(gradient.view(3, 6), slope.T @ x) < 2**-7
-    assert not torch.equal(gradient, model.gradient(*state, x, None, random_cotangent)[0])  # type: ignore[misc]
+    assert not torch.equal(gradient, model.gradient(*state, x, None, random_cotangent)[0])
 
 
 @modules

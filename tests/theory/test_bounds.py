@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -19,13 +16,14 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 import ebbflow
-from ebbflow import cli, experiment
+from ebbflow import experiment
 from ebbflow.bounds import Findings, examine
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data import datasets
 from ebbflow.records import read_lines
 from ebbflow.report.bounds import bound_picture, bound_tables
 from ebbflow.sessions import build_sessions
+from tests.test_cli import ebbflow as command
 
 SMALL = {"data.limit_train": 300, "local.steps": 2}
 PLAIN = SMALL | {"local.momentum": 0.0, "local.rule": "each_step"}
@@ -156,25 +154,13 @@ def test_what_the_theorem_does_not_speak_of_is_said(tmp_path: Path) -> None:
     assert "too large a rate for the corrected" in " ".join(console.export_text().split())
 
 
-def answer(*arguments: str) -> tuple[object, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["ebbflow", *arguments]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as end,
-    ):
-        cli.main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
 def test_the_command(plain: Path) -> None:
-    code, out, err = answer("bound", str(plain), "--seed", "1", "--iterations", "5")
+    code, out, err = command("bound", str(plain), "--seed", "1", "--iterations", "5")
     assert code == 0
     assert "session 5/5" in err
     assert "average squared gradient norm" in out
     assert (plain / "bound.png").exists()
-    code, out, _ = answer("bound", str(plain), "--seed", "1", "--iterations", "5", "--json")
+    code, out, _ = command("bound", str(plain), "--seed", "1", "--iterations", "5", "--json")
     assert code == 0
     found = json.loads(out)
     assert {"constants", "rate", "bounds", "starts", "notes"} == found.keys()
@@ -189,14 +175,14 @@ def test_the_command(plain: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(plain: Path, arguments: tuple[str, ...], says: str) -> None:
-    code, _, err = answer("bound", str(plain), *arguments)
+    code, _, err = command("bound", str(plain), *arguments)
     assert code == 2
     assert says in err
     assert err.count("\n") == 1
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    code, _, err = answer("bound", str(tmp_path))
+    code, _, err = command("bound", str(tmp_path))
     assert code == 2
     assert "holds no ebbflow run" in err
 

@@ -64,7 +64,7 @@ def test_sharpness_is_the_hessians_norm(kind: str) -> None:
         output, _ = problem.model.forward(theta, state.buffers, examples.x[rows], None, False)
         return torch.nn.functional.cross_entropy(output.logits, examples.y[rows])
 
-    hessian = torch.autograd.functional.hessian(loss, state.theta)  # type: ignore[no-untyped-call]
+    hessian = torch.autograd.functional.hessian(loss, state.theta)  # type: ignore[no-untyped-call]  # torch's
     exact = float(torch.linalg.matrix_norm(hessian, 2))
     found = problem.sharpness(state, device=2, steps=60)
     assert found == pytest.approx(exact, rel=0.02)

@@ -28,7 +28,7 @@ class Combination:
     """
 
     __slots__ = ("_like", "_parts")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Python's way to have none
 
     def __init__(self, parts: Mapping[str, tuple[float, float]], like: Tensor) -> None:
         self._parts = dict(parts)

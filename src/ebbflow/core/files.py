@@ -24,7 +24,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no half a file
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)

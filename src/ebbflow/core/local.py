@@ -183,7 +183,7 @@ def loss_gradient(
     def forward(parameters: Theta) -> tuple[Output, Buffers]:
         return model.forward(parameters, buffers, batch.x, batch.noise, True)
 
-    output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]
+    output, pullback, buffers = vjp(forward, theta, has_aux=True)  # type: ignore[misc]  # three results
     (gradient,) = pullback(slope(output))
     return gradient, buffers
 

@@ -141,7 +141,7 @@ def texts_of(bags: Bags, x: Tensor, dtype: torch.dtype) -> Sparse:
 
 
 def _scipy(columns: Tensor, starts: Tensor, values: Tensor, width: int) -> Any:
-    from scipy.sparse import csr_array  # noqa: PLC0415  (slow to import; only texts need it)
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import; only texts need it
 
     arrays: tuple[NDArray[Any], ...] = (values.numpy(), columns.numpy(), starts.numpy())
     return csr_array(arrays, shape=(len(starts) - 1, width))

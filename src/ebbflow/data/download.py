@@ -145,6 +145,7 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 def _display() -> Progress:
+    # Only where something is downloaded.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 

@@ -69,6 +69,10 @@ def _idx_files(*sha256: str) -> tuple[RemoteFile, ...]:
     return tuple(RemoteFile(f"{n}-ubyte.gz", h) for n, h in zip(names, sha256, strict=True))
 
 
+def _in_the_data_folder(filename: str, sha256: str) -> tuple[RemoteFile, ...]:
+    return (RemoteFile(filename, sha256, folder=""),)
+
+
 _VOCABULARY = RemoteFile(
     "vocab.txt",
     "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
@@ -142,12 +146,9 @@ _KNOWN = (
             ),
         ),
         base_url="http://ufldl.stanford.edu/housenumbers/",
-        subset=(
-            RemoteFile(
-                "svhn_subset.npz",
-                "115d7bc15f1e757b0af2b8f5a7fc8ba31c9e3d5e47e0e320cf4d6bb4e38956d9",
-                folder="",
-            ),
+        subset=_in_the_data_folder(
+            "svhn_subset.npz",
+            "115d7bc15f1e757b0af2b8f5a7fc8ba31c9e3d5e47e0e320cf4d6bb4e38956d9",
         ),
     ),
     Source(
@@ -166,12 +167,9 @@ _KNOWN = (
             ),
         ),
         base_url="https://www.cs.toronto.edu/~kriz/",
-        subset=(
-            RemoteFile(
-                "cifar10_subset.npz",
-                "74da066c86a51b4a37a81e83f5dd1630efd711fb7ff7e9f28f51584fcd70b265",
-                folder="",
-            ),
+        subset=_in_the_data_folder(
+            "cifar10_subset.npz",
+            "74da066c86a51b4a37a81e83f5dd1630efd711fb7ff7e9f28f51584fcd70b265",
         ),
     ),
     Source(
@@ -190,12 +188,9 @@ _KNOWN = (
             ),
         ),
         base_url="https://www.cs.toronto.edu/~kriz/",
-        subset=(
-            RemoteFile(
-                "cifar100_subset.npz",
-                "d3c784f9d1af0bd278901c93a1f74a5b49093c0ba7bf803e2b0e58a1dc999f79",
-                folder="",
-            ),
+        subset=_in_the_data_folder(
+            "cifar100_subset.npz",
+            "d3c784f9d1af0bd278901c93a1f74a5b49093c0ba7bf803e2b0e58a1dc999f79",
         ),
     ),
     Source(
@@ -213,12 +208,9 @@ _KNOWN = (
             ),
         ),
         base_url="http://cs231n.stanford.edu/",
-        subset=(
-            RemoteFile(
-                "tinyimagenet_subset.zip",
-                "68a9586410cde4b5a7533509a2f213310a5d2bb9b01d05d847912ac9dfc1850f",
-                folder="",
-            ),
+        subset=_in_the_data_folder(
+            "tinyimagenet_subset.zip",
+            "68a9586410cde4b5a7533509a2f213310a5d2bb9b01d05d847912ac9dfc1850f",
         ),
     ),
     Source(

@@ -90,7 +90,7 @@ class Sequential:
                 )
         except EbbflowError:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a model or hook raises: say where it was
             at = f"step {step}" if step <= len(cohort.batches[place]) else "after the last step"
             raise TrainingError(f"{where}, {at}: {error}") from error
 

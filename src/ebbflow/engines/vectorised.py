@@ -212,6 +212,7 @@ class Vectorised:
             # Every device gets its own copy of theta: the first step is then a product over a
             # batch of devices like all others, whose result no neighbour in the block can touch.
             count = len(devices)
+            # vmap wants an axis's number in the place of every tensor.
             mapped = [Batch(0, 0, 0, None if b.noise is None else 0) for b in batches]  # type: ignore[arg-type]
             upload, client = vmap(one, in_dims=(0, 0, 0, mapped, 0))(
                 theta.expand(count, -1).clone(),

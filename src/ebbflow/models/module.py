@@ -156,7 +156,7 @@ def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
             places.pop(name).copy_(leaf.grad)
         leaf.grad = None
 
-    leaf.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
+    leaf.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]  # torch's
 
 
 def from_module(

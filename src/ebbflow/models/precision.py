@@ -65,7 +65,7 @@ class _Rounding(TorchFunctionMode):
 
 
 def _multiplies_bfloat16() -> bool:
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch's
     return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

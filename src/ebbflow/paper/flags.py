@@ -86,6 +86,7 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in own.parameters.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    # What typer reads; a function may have the attribute, but its type does not say so.
     command.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
     return command
 

@@ -235,8 +235,8 @@ def shares_picture(found: Shares, path: Path) -> None:
 
 
 def _draw_labels(figure: Figure, axis: Axes, found: Shares) -> None:
-    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - an extra
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
 
     devices, labels = found.counts.shape
     # Even one sample stands out from none, which is white.
@@ -261,7 +261,7 @@ def _draw_labels(figure: Figure, axis: Axes, found: Shares) -> None:
 
 
 def _draw_presence(axis: Axes, found: Shares) -> None:
-    from matplotlib.colors import ListedColormap  # noqa: PLC0415
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - an extra
 
     first = found.present.argmax(axis=1)
     shade = np.where(found.present, 1 + first[:, None] % 2, 0)
