@@ -235,7 +235,7 @@ WHOLE = {
 def test_other_algorithms_are_trained_on_whole_vectors(
     name: str, kind: type[Touched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Touched, "_on_rows", None)
+    monkeypatch.setattr(Touched, "_device_on_rows", None)  # nobody may call it
     radius = float(start().theta.norm()) * 0.98 if name == "radius" else None
     recipe, who = Recipe(0.9, radius), rounds("each_step", 1)[0]
     lane, engine = lane_of(WHOLE.get(name, OURS[0])), kind(MODEL, DATA, recipe, 2)

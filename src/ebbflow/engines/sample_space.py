@@ -51,6 +51,7 @@ from ebbflow.engines.coefficients import Run, Sent
 from ebbflow.engines.plot import Grams, Plot
 from ebbflow.engines.totals import Total
 from ebbflow.engines.touched import Touched
+from ebbflow.engines.vectorised import dealt
 
 LEAF = 16  # devices whose coefficients are summed in one product
 RANGES = 16  # parts of the table that are summed apart
@@ -83,10 +84,12 @@ class SampleSpace(Touched):
         classes, known = self.model.layout.shapes[-1][0], len(cohort.shards) > 0
         hooks = [hooks_on_names(lane, self.recipe, self.bags, classes, known) for lane in lanes]
         ours = [each for each in hooks if each is not None]
-        rest = [lane for lane, each in zip(lanes, hooks, strict=True) if each is None]
-        sparse = iter(self._sparse(ours, cohort) if ours else [])
-        others = iter(super().__call__(rest, cohort) if rest else [])
-        return [next(others if each is None else sparse) for each in hooks]
+        return dealt(
+            lanes,
+            [each is not None for each in hooks],
+            lambda _: self._sparse(ours, cohort),
+            partial(super().__call__, cohort=cohort),
+        )
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models on the workers, while the caller goes on with the next round."""

@@ -44,7 +44,7 @@ from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, heavy_ball,
 from ebbflow.core.spanned import OWN, SENT, START, Course, Hooks
 from ebbflow.core.types import Bags, Examples, Model, ModelState, Part, State
 from ebbflow.engines.totals import Total, apart
-from ebbflow.engines.vectorised import Vectorised
+from ebbflow.engines.vectorised import Vectorised, dealt
 
 AHEAD = 4  # devices for each worker that may be trained before it is their turn to be added
 RANGE = 2**16  # entries of whole vectors that are computed together: they fit the cache
@@ -73,12 +73,12 @@ class Touched(Vectorised):
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         cohort.refuse_nobody()
-        ours = [_fits(lane, self.recipe) for lane in lanes]
-        on_rows = [lane for lane, yes in zip(lanes, ours, strict=True) if yes]
-        rest = [lane for lane, yes in zip(lanes, ours, strict=True) if not yes]
-        touched = iter(self._on_rows(on_rows, cohort) if on_rows else [])
-        dense = iter(super().__call__(rest, cohort) if rest else [])
-        return [next(touched if yes else dense) for yes in ours]
+        return dealt(
+            lanes,
+            [_fits(lane, self.recipe) for lane in lanes],
+            partial(self._on_rows, cohort=cohort),
+            partial(super().__call__, cohort=cohort),
+        )
 
     def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         plans = [_Plan(lane, self.recipe, self.bags) for lane in lanes]

@@ -94,12 +94,14 @@ class Vectorised:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         cohort.refuse_nobody()
         lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
-        quick = [self._fused is not None and self._fused.takes(lane) for lane in lanes]
-        fast = [lane for lane, yes in zip(lanes, quick, strict=True) if yes]
-        rest = [lane for lane, yes in zip(lanes, quick, strict=True) if not yes]
-        fused = iter(self._fused(self._pool, fast, cohort) if self._fused and fast else [])
-        mapped = iter(self._mapped(rest, cohort) if rest else [])
-        return [next(fused if yes else mapped) for yes in quick]
+        if self._fused is None:
+            return self._mapped(lanes, cohort)
+        return dealt(
+            lanes,
+            [self._fused.takes(lane) for lane in lanes],
+            partial(self._fused, self._pool, cohort=cohort),
+            partial(self._mapped, cohort=cohort),
+        )
 
     def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Train in torch, in blocks of devices that are mapped together."""
@@ -232,6 +234,22 @@ class Vectorised:
             for i, device in enumerate(devices)
         }
         return upload, after
+
+
+def dealt(
+    lanes: Sequence[Lane],
+    ours: Sequence[bool],
+    one: Callable[[Sequence[Lane]], list[Trained]],
+    other: Callable[[Sequence[Lane]], list[Trained]],
+) -> list[Trained]:
+    """Train the lanes that are ``ours`` one way and the rest the other; keep their order."""
+
+    def some(wanted: bool, train: Callable[[Sequence[Lane]], list[Trained]]) -> Iterator[Trained]:
+        taken = [lane for lane, yes in zip(lanes, ours, strict=True) if yes == wanted]
+        return iter(train(taken) if taken else [])
+
+    yes, no = some(True, one), some(False, other)
+    return [next(yes if mine else no) for mine in ours]
 
 
 def _in_order(
