@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of `ebbflow paper list`.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Of `ebbflow paper list`.")]
 ScaleName = Annotated[
     str, typer.Option("--scale", help="full: the paper's set-up; small: without a GPU.")
 ]
@@ -96,6 +97,126 @@ def fit(
     for table in fit_tables(found):
         console.print(table)
     typer.echo(f"window {found.window}, reading {found.reading}: {write_fit(found, results)}")
+
+
+@app.command("compare")
+def compare(
+    name: Id,
+    window: Annotated[
+        int | None,
+        typer.Option("--window", min=1, help="First rounds; by default the fitted number."),
+    ] = None,
+    results: Results = Path("results"),
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write rows.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write a page.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Print ours beside theirs: differences, whether winner and order agree, causes."""
+    from rich.console import Console
+
+    from ebbflow.reproduction import rendering
+    from ebbflow.reproduction.reports import report
+
+    found = report(name, results, window)
+    for path, text in (
+        (csv, rendering.as_csv),
+        (markdown, rendering.as_markdown),
+        (html, rendering.as_html),
+    ):
+        if path is not None:
+            _write(path, text(found))
+    if json:
+        typer.echo(rendering.as_json(found))
+        return
+    console = Console()
+    for table in rendering.as_tables(found):
+        console.print(table)
+    for line in found.lines:
+        typer.echo(line.replace("`", ""))
+
+
+@app.command("figure")
+def draw(
+    name: Id,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PNG", help="By default ID.png.")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Draw a figure of the paper from our results."""
+    from ebbflow.reproduction.figures import figure
+
+    path = out or Path(f"{name}.png")
+    figure(name, results, path)
+    typer.echo(f"picture  {path}")
+
+
+@app.command("list")
+def listing(
+    results: Results = Path("results"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """List every table and figure: what it needs, what it would take, what is done."""
+    import json as encode
+
+    from rich.console import Console
+
+    from ebbflow.reproduction.tables import listing_table, states
+
+    found = states(results)
+    if json:
+        typer.echo(encode.dumps(found, indent=1))
+    else:
+        Console().print(listing_table(found))
+
+
+@app.command("page")
+def page(
+    results: Results = Path("results"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PAGE", help="Its pictures lie in a folder beside it.")
+    ] = Path("docs/reproduction.md"),
+    draw: Annotated[
+        bool, typer.Option("--draw/--no-draw", help="Draw the pictures as well.")
+    ] = True,
+) -> None:
+    """Write the page on everything that was run, from the results alone."""
+    from ebbflow.reproduction.page import write_page
+
+    if not out.parent.is_dir():
+        raise EbbflowError(f"--out {out}: there is no folder {out.parent}; make it first")
+    for path in write_page(results, out, draw=draw):
+        typer.echo(f"written  {path}")
+
+
+@app.command("speed")
+def speed(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="By default the packaged table.")
+    ] = None,
+) -> None:
+    """Time short runs of every model and write the table that estimates are made from."""
+    from ebbflow.reproduction.speed import measure_all, packaged, write_speeds
+
+    found = {}
+    for name, seconds in measure_all():
+        typer.echo(f"{name}: {1e6 * seconds:.1f} µs a device-step and lane")
+        found[name] = seconds
+    write_speeds(found, out or packaged())
+
+
+def _write(path: Path, text: str) -> None:
+    from ebbflow.core.files import write_atomically
+
+    if not path.parent.is_dir():
+        raise EbbflowError(f"{path}: there is no folder {path.parent}; make it first")
+    write_atomically(path, text.encode())
+    typer.echo(f"written  {path}", err=True)
 
 
 def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,12 +60,14 @@ def digest(config: Config) -> str:
 class Cell:
     """One run: ``values`` are its settings by dotted keys, on top of `BEHAVIOUR`.
 
-    ``whole`` is the least number of training samples that the data set must have.
+    ``whole`` is the least number of training samples that the data set must have; a ``theorem``
+    cell is made again beside Theorem 1 when it is over.
     """
 
     name: str
     values: Mapping[str, Any]
     whole: int = 0
+    theorem: bool = False
 
     @cached_property
     def config(self) -> Config:
@@ -84,11 +86,16 @@ class Cell:
     @property
     def seed(self) -> int:
         """The cell's only seed."""
-        return self.config.seeds[0]
+        return int(self.values["seeds"][0])
 
     def with_settings(self, extra: Mapping[str, Any]) -> Cell:
         """Return the cell with settings on top, as for another device."""
-        return Cell(self.name, {**self.values, **extra}, self.whole)
+        return replace(self, values={**self.values, **extra})
+
+    @property
+    def family(self) -> str:
+        """The name without the seed: cells that are averaged share it."""
+        return self.name.removesuffix(f"-s{self.seed}")
 
 
 @dataclass(frozen=True)

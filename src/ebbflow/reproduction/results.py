@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ class Result:
         """What it was made with."""
         return str(self.facts["hash"])
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """The configuration it was made with."""
         return Config.model_validate(self.facts["config"])
@@ -256,6 +257,11 @@ def read_result(results: Path, name: str) -> Result:
     table, facts = _paths(results, name)
     if not (table.is_file() and facts.is_file()):
         raise EbbflowError(f"there is no result {table}: make it by `ebbflow paper run`")
+    return _read(table, facts, name, (table.stat().st_mtime_ns, facts.stat().st_mtime_ns))
+
+
+@cache
+def _read(table: Path, facts: Path, name: str, written: tuple[int, int]) -> Result:
     content = read_json(facts)
     if content.get("format") != FORMAT:
         raise EbbflowError(f"{facts} is not of this version: remove it, and run the cell again")

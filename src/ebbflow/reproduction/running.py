@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.records import CONFIG
@@ -25,7 +26,8 @@ RUNS = Path("runs") / "paper"
 
 def is_done(cell: Cell, results: Path) -> bool:
     """Whether a cell has a result that was made with its settings of today."""
-    return result_digest(results, cell.name) == cell.digest
+    found = result_digest(results, cell.name)
+    return found is not None and found == cell.digest
 
 
 def run_cells(
@@ -135,7 +137,16 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
         else:
             shutil.rmtree(folder, ignore_errors=True)  # a stopped run with other settings
             found = experiment.run(config, folder, dataset=data, watchers=[display])
-    measured = {"resumed": resumed, "seconds": round(time.monotonic() - began, 1), **_usage()}
+    measured: dict[str, Any] = {
+        "resumed": resumed,
+        "seconds": round(time.monotonic() - began, 1),
+        **_usage(),
+    }
+    if cell.theorem:
+        from ebbflow.bounds import examine  # noqa: PLC0415
+
+        with closing(progress_display(config)) as display:
+            measured["bound"] = examine(folder, watchers=[display]).as_json()
     write_result(cell, found, results, measured)
     if not keep:
         shutil.rmtree(folder)

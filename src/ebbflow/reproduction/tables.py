@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from ebbflow.reproduction.fit import WINDOWS, Fit
+from ebbflow.reproduction.reports import FIGURES
+from ebbflow.reproduction.running import is_done
+from ebbflow.reproduction.speed import seconds
+from ebbflow.reproduction.studies import SCALES, STUDIES, cells_of, default_seeds
 
 
 def fit_tables(found: Fit) -> Iterator[Table]:
@@ -15,6 +22,72 @@ def fit_tables(found: Fit) -> Iterator[Table]:
     yield _errors("reading", found.errors, title, found)
     title = f"The same for {found.reading}, by method"
     yield _errors("method", found.methods, title, found)
+
+
+def states(results: Path) -> list[dict[str, Any]]:
+    """Return every table and figure with its cells, done and all, and the minutes they take."""
+    done: dict[str, bool] = {}
+    minutes: dict[str, float] = {}
+    found = []
+    for study in STUDIES.values():
+        state: dict[str, Any] = {
+            "id": study.id,
+            "title": study.title,
+            "kind": "figure" if study.id in FIGURES else "table",
+            "data": list(study.datasets),
+        }
+        for scale in SCALES:
+            cells = cells_of(study.id, scale, default_seeds(scale))
+            for cell in cells:
+                if cell.name not in done:
+                    done[cell.name] = is_done(cell, results)
+                    minutes[cell.name] = seconds(cell) / 60
+            names = [cell.name for cell in cells]
+            total = sum(minutes[name] for name in names)
+            state[scale] = {
+                "cells": len(names),
+                "done": sum(done[name] for name in names),
+                "minutes": None if math.isnan(total) else round(total, 1),
+                "needs": (study.needs or {}).get(scale),
+            }
+        found.append(state)
+    return found
+
+
+def listing_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the states as a table."""
+    table = Table(
+        title="Tables and figures of the paper",
+        title_justify="left",
+        caption="cells done of all, and how long all of them take on the machine of `paper speed`; "
+        "full is the paper's set-up, small what two cores can do",
+        caption_justify="left",
+    )
+    table.add_column("id")
+    for scale in SCALES:
+        table.add_column(scale, no_wrap=True)
+    for state in found:
+        cells = []
+        for scale in SCALES:
+            facts = state[scale]
+            counts = f"{facts['done']} of {facts['cells']}, {_duration(facts['minutes'])}"
+            needs = f"\n{facts['needs']}" if facts["needs"] else ""
+            cells.append(f"{counts}{needs}" if facts["cells"] else "no runs")
+        table.add_row(f"[bold]{state['id']}[/]\n{state['title']}", *cells)
+    return table
+
+
+def _duration(minutes: float | None) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> _duration(0.4), _duration(90.0), _duration(6000.0), _duration(None)
+    ('1 min', '1.5 h', '4.2 d', '?')
+    """
+    if minutes is None:
+        return "?"
+    if minutes < 60:
+        return f"{math.ceil(minutes)} min"
+    return f"{minutes / 60:.1f} h" if minutes < 1440 else f"{minutes / 1440:.1f} d"
 
 
 def _errors(head: str, errors: Mapping[str, Mapping[int, float]], title: str, found: Fit) -> Table:

@@ -1,0 +1,580 @@
+"""Ours beside theirs: rows of the accuracy tables and of the ablations, and what they agree in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from ebbflow.metrics import mean_and_deviation
+from ebbflow.paper.presets import DATASETS, KINDS
+from ebbflow.reproduction import reference
+from ebbflow.reproduction.causes import cause_of
+from ebbflow.reproduction.cells import METHODS
+from ebbflow.reproduction.collecting import Family, families, shown
+from ebbflow.reproduction.rendering import Grid, Report
+from ebbflow.reproduction.studies import (
+    ABLATION_ROWS,
+    APPENDIX,
+    GREY,
+    GREY_ABLATION,
+    RAN,
+    SIMILARITY_SCALES,
+    Scale,
+    accuracy_file,
+    pilot_variants,
+    probe_variants,
+    scale_variants,
+    study,
+)
+
+LARGE = 2.5
+"""Points beyond which a difference is listed, with a cause or as unexplained."""
+FIRST_TEN = 10
+"""The window of the appendix, which states it."""
+
+
+class Theirs(NamedTuple):
+    """An accuracy of the paper; ``std`` is nan where it gives none."""
+
+    mean: float
+    std: float = math.nan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: ours and theirs by method, or by variant in an ablation.
+
+    ``counted`` rows are those of algorithms that the paper really ran, in their own set-up.
+    """
+
+    study: str
+    dataset: str
+    setting: str
+    algorithm: str
+    transition: int
+    model: str
+    family: str
+    counted: bool
+    seeds: tuple[int, ...]
+    ours: Mapping[str, Sequence[float]]
+    theirs: Mapping[str, Theirs]
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """The algorithm, in parentheses where it is not counted, with what is special."""
+        text = f"{self.algorithm}, {self.note}" if self.note else self.algorithm
+        return text if self.counted else f"({text})"
+
+    def mean(self, column: str) -> float:
+        """Return our mean over seeds."""
+        return fmean(self.ours[column])
+
+    def both(self) -> list[str]:
+        """Return the columns that both have."""
+        return [column for column in self.ours if column in self.theirs]
+
+    def difference(self, column: str) -> float:
+        """Return ours minus theirs, in points."""
+        return self.mean(column) - self.theirs[column].mean
+
+    def deviations(self, column: str) -> float:
+        """Return the difference in the paper's standard deviations."""
+        std = self.theirs[column].std
+        return self.difference(column) / std if std > 0 else math.nan
+
+    def orders(self) -> tuple[list[str], list[str]]:
+        """Return the columns from best to worst, ours and theirs."""
+        columns = self.both()
+        ours = sorted(columns, key=self.mean, reverse=True)
+        theirs = sorted(columns, key=lambda column: self.theirs[column].mean, reverse=True)
+        return ours, theirs
+
+    @property
+    def same_winner(self) -> bool:
+        """Whether the best method is the paper's."""
+        ours, theirs = self.orders()
+        return ours[:1] == theirs[:1]
+
+    @property
+    def same_order(self) -> bool:
+        """Whether all methods are in the paper's order."""
+        ours, theirs = self.orders()
+        return ours == theirs
+
+    def spread(self) -> tuple[float, float]:
+        """Return the largest difference between columns, ours and theirs."""
+        ours = [self.mean(column) for column in self.ours]
+        theirs = [value.mean for value in self.theirs.values()]
+        return max(ours) - min(ours), max(theirs) - min(theirs) if theirs else math.nan
+
+    def large(self) -> list[str]:
+        """Return the columns with a large difference."""
+        return [column for column in self.both() if abs(self.difference(column)) > LARGE]
+
+    def flat(self) -> Iterator[dict[str, Any]]:
+        """Yield a line of a CSV for every column."""
+        for column, values in self.ours.items():
+            mean, deviation = mean_and_deviation(values)
+            theirs = self.theirs.get(column)
+            yield {
+                "dataset": self.dataset,
+                "setting": self.setting,
+                "model": self.model,
+                "algorithm": self.algorithm,
+                "transition": self.transition,
+                "column": column,
+                "seeds": list(self.seeds),
+                "ours": mean,
+                "ours_std": deviation,
+                "theirs": None if theirs is None else theirs.mean,
+                "theirs_std": math.nan if theirs is None else theirs.std,
+                "difference": math.nan if theirs is None else self.difference(column),
+                "deviations": math.nan if theirs is None else self.deviations(column),
+                "counted": self.counted,
+                "cells": self.family,
+            }
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def chosen(found: Sequence[Family]) -> list[Family]:
+    """Return the families of the larger scale that is there."""
+    scales: tuple[Scale, ...] = ("full", "small")
+    for scale in scales:
+        own = [family for family in found if family.scale == scale]
+        if own:
+            return own
+    return []
+
+
+def accuracy_rows(dataset: str, results: Path, window: int) -> list[Row]:
+    """Return the rows of an accuracy table for which there are results."""
+    name = f"{dataset}-accuracy"
+    paper: dict[tuple[float, float, str, int], dict[str, Theirs]] = {}
+    for row in reference.accuracies(accuracy_file(dataset)):
+        if row.dataset == dataset:
+            key = row.overlap, row.alpha, row.algorithm, row.transition
+            paper.setdefault(key, {})[row.method] = Theirs(row.accuracy, row.std)
+    found = []
+    for family in chosen(families(name, results)):
+        part = family.config.partition
+        overlap, alpha = part.overlap or 0.0, part.alpha
+        check = check_of(family)
+        for algorithm, k in product(family.config.algorithm, (2, 4)):
+            ours = _ours(family, algorithm, k, window)
+            if ours:
+                as_run = "scaffold-authors" if algorithm == "scaffold" else algorithm
+                found.append(
+                    Row(
+                        name,
+                        dataset,
+                        f"overlap {overlap}, alpha {alpha}",
+                        algorithm,
+                        k,
+                        family.config.model.kind or "",
+                        family.name,
+                        algorithm in RAN and not check,
+                        family.seeds,
+                        ours,
+                        paper.get((overlap, alpha, as_run, k), {}),
+                        check,
+                    )
+                )
+    return found
+
+
+def check_of(family: Family) -> str:
+    """Return what makes a family a check beside its table, or nothing if it is the table's own.
+
+    On the small scale SVHN has one with another precision, AG News with another local work.
+    """
+    config = family.config
+    if family.scale == "small" and config.dataset == "svhn" and config.precision == "fp32":
+        return "fp32"
+    if family.scale == "small" and config.dataset == "agnews" and config.partition.devices == 100:
+        return "100 devices"
+    return ""
+
+
+def _ours(family: Family, algorithm: str, transition: int, window: int) -> dict[str, list[float]]:
+    each = {
+        method: family.windows(algorithm, method, transition, window)
+        for method in METHODS
+        if method in family.config.methods
+    }
+    return {method: values for method, values in each.items() if values}
+
+
+def first_ten_rows(name: str, results: Path, window: int) -> list[Row]:
+    """Return the rows of a table of the appendix for which there are results."""
+    kinds = {title: kind for kind, title in KINDS.items()}
+    paper: dict[tuple[str, str, str, int], dict[str, Theirs]] = {}
+    for row in reference.table(study(name).reference or ""):
+        dataset = reference.NAMES[row["dataset_model"].partition(" (")[0]]
+        key = (
+            dataset,
+            kinds[row["label_distribution"]],
+            reference.ALGORITHMS[row["algorithm"]],
+            int(row["transition"]),
+        )
+        method = reference.method_name(row["method"])
+        paper.setdefault(key, {})[method] = Theirs(float(row["accuracy"]))
+    found = []
+    for family in chosen(families(name, results)):
+        config = family.config
+        for algorithm, k in product(config.algorithm, (1, 2, 3)):
+            ours = _ours(family, algorithm, k, window)
+            if not ours:
+                continue
+            as_run = "scaffold-authors" if algorithm == "scaffold" else algorithm
+            theirs = paper.get((config.dataset, config.partition.kind, as_run, k), {})
+            found.append(
+                Row(
+                    name,
+                    config.dataset,
+                    KINDS[config.partition.kind],
+                    algorithm,
+                    k,
+                    config.model.kind or "",
+                    family.name,
+                    algorithm in APPENDIX and bool(theirs),
+                    family.seeds,
+                    ours,
+                    theirs,
+                )
+            )
+    return found
+
+
+ABLATIONS = {
+    "pilot-ema": ("pilot", pilot_variants, (1, 2, 3, 4)),
+    "probe-rounds": ("v", probe_variants, (2, 4)),
+    "similarity-scale": ("r", scale_variants, (2, 4)),
+}
+"""By id: the column of the paper's table, the variants, the transitions."""
+
+
+def ablation_rows(name: str, results: Path, window: int) -> list[Row]:
+    """Return the rows of an ablation for which there are results."""
+    column, variants, transitions = ABLATIONS[name]
+    paper: dict[tuple[str, int], dict[str, Theirs]] = {}
+    for line in reference.table(study(name).reference or ""):
+        key = reference.NAMES[line["dataset"]], int(line["transition"])
+        value = Theirs(float(line["accuracy"]), float(line["std"]))
+        paper.setdefault(key, {})[_label(column, line[column])] = value
+    everyone = families(name, results)
+    found = []
+    for dataset in (*GREY, *ABLATION_ROWS):
+        own = chosen([family for family in everyone if family.config.dataset == dataset])
+        overlap, alpha = GREY_ABLATION if dataset in GREY else ABLATION_ROWS[dataset][:2]
+        algorithms = RAN if dataset in GREY else (ABLATION_ROWS[dataset][2],)
+        named = {_variant_label(name, family): family for family in own}
+        wanted = [_wanted(name, dataset, mark, changed) for mark, changed in variants(dataset)]
+        for algorithm, k in product(algorithms, transitions):
+            ours = {
+                label: named[label].windows(algorithm, "warm_start", k, window)
+                for label in wanted
+                if label in named
+            }
+            ours = {label: values for label, values in ours.items() if values}
+            if len(ours) > 1:
+                found.append(
+                    Row(
+                        name,
+                        dataset,
+                        f"overlap {overlap}, alpha {alpha}",
+                        algorithm,
+                        k,
+                        own[0].config.model.kind or "",
+                        own[0].name,
+                        dataset not in GREY,
+                        own[0].seeds,
+                        ours,
+                        paper.get((dataset, k), {}),
+                    )
+                )
+    return found
+
+
+def _label(column: str, value: str) -> str:
+    if column == "pilot":
+        return value
+    return f"{column.upper()} = {float(value):g}"
+
+
+def _variant_label(name: str, family: Family) -> str:
+    config = family.config
+    if name == "pilot-ema":
+        return config.pilot.combine
+    if name == "probe-rounds":
+        return f"V = {config.probe.rounds}"
+    return f"R = {config.warm_start.scale:g}"
+
+
+def _wanted(name: str, dataset: str, mark: str, changed: Mapping[str, Any]) -> str:
+    if name == "pilot-ema":
+        return str(changed["pilot.combine"])
+    if name == "probe-rounds":
+        return f"V = {changed['probe.rounds']}"
+    return f"R = {changed.get('warm_start.scale', SIMILARITY_SCALES[dataset][0]):g}"
+
+
+# --- what they say -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Over counted rows: winners and orders that agree, and typical differences by method."""
+
+    rows: int
+    winners: int
+    orders: int
+    medians: Mapping[str, float]
+    warm_first: int
+    warm_first_theirs: int
+
+    @property
+    def share(self) -> float:
+        """The share of rows whose winner is the paper's."""
+        return self.winners / self.rows if self.rows else math.nan
+
+    @property
+    def median(self) -> float:
+        """The largest of the methods' median absolute differences."""
+        return max(self.medians.values(), default=math.nan)
+
+
+def agreement(rows: Sequence[Row]) -> Agreement:
+    """Return what counted rows agree in."""
+    counted = [row for row in rows if row.counted and row.theirs]
+    columns = dict.fromkeys(column for row in counted for column in row.both())
+    return Agreement(
+        len(counted),
+        sum(row.same_winner for row in counted),
+        sum(row.same_order for row in counted),
+        {
+            column: median(abs(row.difference(column)) for row in counted if column in row.both())
+            for column in columns
+        },
+        sum(row.orders()[0][:1] == ["warm_start"] for row in counted),
+        sum(row.orders()[1][:1] == ["warm_start"] for row in counted),
+    )
+
+
+def sentence(found: Agreement) -> str:
+    """Return the agreement as a sentence."""
+    if not found.rows:
+        return "Nothing to compare yet."
+    medians = ", ".join(f"{method} {value:.2f}" for method, value in found.medians.items())
+    return (
+        f"In {found.winners} of {found.rows} rows ({found.share:.0%}) the best start is the "
+        f"paper's, in {found.orders} all starts are in its order; `warm_start` is first in "
+        f"{found.warm_first} (in the paper: {found.warm_first_theirs}). Median absolute difference "
+        f"in points: {medians}."
+    )
+
+
+def comparison(name: str, results: Path, window: int) -> Report:
+    """Return an accuracy table or a table of the appendix beside the paper's."""
+    if name.startswith("first10"):
+        rows = first_ten_rows(name, results, window)
+    else:
+        rows = accuracy_rows(name.removesuffix("-accuracy"), results, window)
+    found = agreement(rows)
+    grids = [Grid(_title(own), *_method_table(own)) for own in _grouped(rows)]
+    listed = large_differences(rows)
+    if listed.rows:
+        grids.append(listed)
+    return Report(
+        name,
+        study(name).title,
+        [f"Mean accuracy in percent over the first {window} rounds of a session.", sentence(found)],
+        grids,
+        [line for row in rows for line in row.flat()],
+        {
+            "window": window,
+            "rows": found.rows,
+            "winner_agrees": found.winners,
+            "order_agrees": found.orders,
+            "median_absolute_difference": dict(found.medians),
+        },
+    )
+
+
+def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.dataset, row.setting, row.model), []).append(row)
+    return list(groups.values())
+
+
+def _title(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return f"{DATASETS[first.dataset]}, {first.setting}, {first.model}"
+
+
+def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return a table of ours over theirs: two lines for every row of the paper's."""
+    methods = [m for m in METHODS if any(m in row.ours for row in rows)]
+    lines = []
+    for row in rows:
+        verdict = ["", ""]
+        if row.theirs:
+            verdict = ["yes" if same else "no" for same in (row.same_winner, row.same_order)]
+        best = max((row.mean(method) for method in row.ours), default=math.nan)
+        ours = [
+            _strong(shown(row.ours[m]), row.mean(m) == best) if m in row.ours else ""
+            for m in methods
+        ]
+        lines.append([row.label, str(row.transition), f"ours ({len(row.seeds)})", *ours, *verdict])
+        if row.theirs:
+            top = max(value.mean for value in row.theirs.values())
+            theirs = [
+                _strong(_paper(row.theirs[m]), row.theirs[m].mean == top) if m in row.theirs else ""
+                for m in methods
+            ]
+            apart = [_apart(row, m) if m in row.both() else "" for m in methods]
+            lines.append(["", "", "paper", *theirs, "", ""])
+            lines.append(["", "", "difference", *apart, "", ""])
+    head = ["algorithm", "transition", "", *methods, "same winner", "same order"]
+    return head, lines
+
+
+def compact_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return a table with one line for every row: in a cell ours, below it theirs and how far."""
+    methods = [m for m in METHODS if any(m in row.ours for row in rows)]
+    lines = []
+    for row in rows:
+        best = max(map(row.mean, row.ours))
+        cells = []
+        for method in methods:
+            text = ""
+            if method in row.ours:
+                text = _strong(shown(row.ours[method]), row.mean(method) == best)
+            if method in row.both():
+                text += f"<br>{row.theirs[method].mean:.2f}: {_apart(row, method)}"
+            cells.append(text)
+        verdict = "" if not row.theirs else _verdict(row)
+        where = [row.setting, row.model] if row.study.startswith("first10") else [row.setting]
+        lines.append([*where, row.label, str(row.transition), *cells, verdict])
+    first = ["labels", "model"] if rows and rows[0].study.startswith("first10") else ["setting"]
+    return [*first, "algorithm", "transition", *methods, "agrees"], lines
+
+
+def _verdict(row: Row) -> str:
+    if row.same_order:
+        return "order"
+    return "winner" if row.same_winner else "no"
+
+
+def _strong(text: str, is_so: bool) -> str:
+    return f"**{text}**" if is_so else text
+
+
+def _paper(value: Theirs) -> str:
+    return f"{value.mean:.2f}" if math.isnan(value.std) else f"{value.mean:.2f} ± {value.std:.2f}"
+
+
+def _apart(row: Row, column: str) -> str:
+    off = row.deviations(column)
+    text = f"{row.difference(column):+.2f}"
+    return text if math.isnan(off) else f"{text} ({off:+.1f} σ)"
+
+
+def large_differences(rows: Sequence[Row]) -> Grid:
+    """Return every large difference of a counted row with its cause."""
+    found = []
+    for row in rows:
+        if not row.counted:
+            continue
+        for column in row.large():
+            found.append(
+                [
+                    f"{DATASETS[row.dataset]}, {row.setting}",
+                    row.algorithm + (f", {row.model}" if row.study.startswith("first10") else ""),
+                    str(row.transition),
+                    column,
+                    f"{row.mean(column):.2f}",
+                    f"{row.theirs[column].mean:.2f}",
+                    _apart(row, column),
+                    cause_of(row.study, row.dataset, row.setting, row.algorithm, column),
+                ]
+            )
+    head = ["setting", "algorithm", "transition", "method", "ours", "paper", "difference", "cause"]
+    return Grid(f"Differences of more than {LARGE:g} points", head, found)
+
+
+def ablation(name: str, results: Path, window: int) -> Report:
+    """Return an ablation beside the paper's."""
+    rows = ablation_rows(name, results, window)
+    grids = []
+    for dataset in dict.fromkeys(row.dataset for row in rows):
+        own = [row for row in rows if row.dataset == dataset]
+        columns = list(dict.fromkeys(column for row in own for column in row.ours))
+        lines = []
+        for row in own:
+            ours = [shown(row.ours.get(column, [])) for column in columns]
+            apart, theirs_apart = row.spread()
+            noise = seed_noise(row)
+            lines.append(
+                [
+                    row.algorithm,
+                    str(row.transition),
+                    f"ours ({len(row.seeds)})",
+                    *ours,
+                    f"{apart:.2f}",
+                    "" if math.isnan(noise) else f"{noise:.2f}",
+                ]
+            )
+            if row.theirs:
+                theirs = [
+                    _paper(row.theirs[column]) if column in row.theirs else "" for column in columns
+                ]
+                std = max(value.std for value in row.theirs.values())
+                spread = f"{theirs_apart:.2f}"
+                lines.append(["", "", "paper", *theirs, spread, f"{std:.2f}"])
+        head = ["algorithm", "transition", "", *columns, "largest apart", "largest std"]
+        grids.append(Grid(f"{DATASETS[dataset]}, {own[0].setting}", head, lines))
+    return Report(
+        name,
+        study(name).title,
+        [
+            f"Mean accuracy of `warm_start` in percent over the first {window} rounds.",
+            ablation_sentence(rows),
+        ],
+        grids,
+        [line for row in rows for line in row.flat()],
+        {"window": window, "rows": len(rows)},
+    )
+
+
+def seed_noise(row: Row) -> float:
+    """Return the largest deviation over seeds of a row; nan for one seed."""
+    found = [mean_and_deviation(values)[1] for values in row.ours.values()]
+    return max(found) if found and not any(map(math.isnan, found)) else math.nan
+
+
+def ablation_sentence(rows: Sequence[Row]) -> str:
+    """Return how far apart the variants are, beside what the seeds do."""
+    if not rows:
+        return "Nothing to compare yet."
+    widest = max(rows, key=lambda row: row.spread()[0])
+    several = [row for row in rows if not math.isnan(seed_noise(row))]
+    within = sum(row.spread()[0] <= seed_noise(row) for row in several)
+    text = (
+        f"The variants are at most {widest.spread()[0]:.2f} points apart "
+        f"({DATASETS[widest.dataset]}, {widest.algorithm}, transition {widest.transition})"
+    )
+    if several:
+        text += (
+            f"; in {within} of {len(several)} rows with several seeds they are within one standard "
+            "deviation over the seeds"
+        )
+    return text + "."

@@ -1,0 +1,292 @@
+"""What the results say, in numbers: the sentences and small tables of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.metrics import window_accuracy
+from ebbflow.paper.presets import DATASETS
+from ebbflow.reproduction import reference
+from ebbflow.reproduction.cells import Spread, make_cell
+from ebbflow.reproduction.collecting import families, shown
+from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, chosen
+from ebbflow.reproduction.fit import ALGORITHMS as FITTED
+from ebbflow.reproduction.fit import SEED, printed_cell
+from ebbflow.reproduction.rendering import Grid
+from ebbflow.reproduction.results import Lane, Result, read_result
+from ebbflow.reproduction.studies import BESIDE, RAN
+
+OTHERS = ("previous", "average", "continuous")
+REPEATED = 6
+"""Of nine numbers of two decimals: so many in common are no chance."""
+CLOSE = 0.05
+"""Largest distance of every weight from uniform that is called nearly uniform."""
+
+
+# --- how much it gains ---------------------------------------------------------------------------
+
+
+def gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Return the median lead of the warm start over every other start, ours and the paper's.
+
+    "best other" is the lead over whichever of them is best in the row.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    own = [row for row in rows if row.counted and "warm_start" in row.both()]
+    for other in OTHERS:
+        with_it = [row for row in own if other in row.both()]
+        if with_it:
+            found[other] = (
+                median(row.mean("warm_start") - row.mean(other) for row in with_it),
+                median(row.theirs["warm_start"].mean - row.theirs[other].mean for row in with_it),
+            )
+    leads = [lead(row) for row in own if len(row.both()) > 1]
+    if leads:
+        found["best other"] = (median(a for a, _ in leads), median(b for _, b in leads))
+    return found
+
+
+def lead(row: Row) -> tuple[float, float]:
+    """Return the warm start's lead over the best other start, ours and the paper's."""
+    others = [column for column in row.both() if column != "warm_start"]
+    return (
+        row.mean("warm_start") - max(row.mean(other) for other in others),
+        row.theirs["warm_start"].mean - max(row.theirs[other].mean for other in others),
+    )
+
+
+def gains_grid(by_dataset: Mapping[str, Sequence[Row]]) -> Grid:
+    """Return the median leads of every data set."""
+    lines = []
+    for dataset, rows in by_dataset.items():
+        found = gains(rows)
+        first = agreement(rows)
+        lines.append(
+            [
+                DATASETS[dataset],
+                str(first.rows),
+                *(
+                    f"{found[name][0]:+.1f} ({found[name][1]:+.1f})" if name in found else ""
+                    for name in (*OTHERS, "best other")
+                ),
+                f"{first.warm_first} ({first.warm_first_theirs})",
+            ]
+        )
+    head = ["data set", "rows", *(f"over {name}" for name in (*OTHERS, "best other"))]
+    return Grid("Lead of the warm start", [*head, "rows in which it is first"], lines)
+
+
+def not_first(rows: Sequence[Row]) -> list[str]:
+    """Return the counted rows in which the warm start is not the best start."""
+    found = []
+    for row in rows:
+        if row.counted and row.theirs and row.orders()[0][0] != "warm_start":
+            ours, theirs = lead(row)
+            found.append(
+                f"{DATASETS[row.dataset]}, {row.setting}, {row.algorithm}, transition "
+                f"{row.transition}: {row.orders()[0][0]} is ahead by {-ours:.2f} points (in the "
+                f"paper the warm start is {'ahead' if theirs > 0 else 'behind'} by "
+                f"{abs(theirs):.2f})"
+            )
+    return found
+
+
+# --- the window ----------------------------------------------------------------------------------
+
+
+def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[int]) -> Grid:
+    """Return how far the agreement depends on the window that is read off."""
+    lines = []
+    for dataset in datasets:
+        for window in windows:
+            found = agreement(accuracy_rows(dataset, results, window))
+            if found.rows:
+                medians = ", ".join(f"{m} {value:.2f}" for m, value in found.medians.items())
+                lines.append(
+                    [
+                        DATASETS[dataset],
+                        str(window),
+                        f"{found.winners} of {found.rows}",
+                        f"{found.orders} of {found.rows}",
+                        medians,
+                    ]
+                )
+    head = ["data set", "window", "same winner", "same order", "median absolute difference"]
+    return Grid("Sensitivity to the window", head, lines)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def weights_grid(title: str, found: Mapping[str, tuple[Result, str]]) -> Grid:
+    """Return the weights mu of runs, session by session; by a label a result and its algorithm."""
+    lines = []
+    for label, (result, algorithm) in found.items():
+        for session in range(result.pilot + 3, result.config.sessions + 1):
+            weights = result.start(Lane(algorithm, "warm_start", session))["weights"]
+            if weights:
+                shares = ", ".join(f"{z}: {mu:.3f}" for z, mu in weights.items())
+                lines.append([label, str(session), f"{1 / len(weights):.3f}", shares])
+    return Grid(title, ["", "session", "uniform would be", "weight of past session"], lines)
+
+
+def farthest(result: Result, algorithm: str) -> float:
+    """Return how far the weights of a run are from uniform at most."""
+    return max(
+        abs(mu - 1 / len(weights))
+        for session in range(result.pilot + 3, result.config.sessions + 1)
+        for weights in [result.start(Lane(algorithm, "warm_start", session))["weights"]]
+        for mu in weights.values()
+    )
+
+
+def printed_distance(results: Path, window: int) -> tuple[list[str], list[Grid]]:
+    """Return what the printed distance does on MNIST, beside the authors'."""
+    spread = Spread("mnist", overlap=0.0, alpha=0.3)
+    try:
+        authors = read_result(results, make_cell(spread, (*RAN, *BESIDE), SEED).name)
+        printed = read_result(results, printed_cell().name)
+    except EbbflowError:
+        return ["The two cells that show it have not been run: `ebbflow paper fit`."], []
+    algorithm = FITTED[0]
+    far = {name: farthest(r, algorithm) for name, r in (("a", authors), ("p", printed))}
+    nearly = far["p"] <= CLOSE
+    lines = [
+        f"With R = {printed.config.warm_start.scale:g} and the distance as it is printed, "
+        f"||G_s - G_z||, the weights on MNIST (overlap 0.0, alpha 0.3, {algorithm}, seed {SEED}) "
+        f"are {'nearly uniform: ' if nearly else ''}at most {far['p']:.3f} away from uniform; "
+        "normalised tensor by tensor, as in the authors' code, they are up to "
+        f"{far['a']:.3f} away. A warm start with uniform weights is the plain average of past "
+        "models.",
+    ]
+    grid = weights_grid(
+        "Weights under both distances",
+        {"as printed": (printed, algorithm), "authors' code": (authors, algorithm)},
+    )
+    rows = []
+    for name in FITTED:
+        for k in (1, 2, 3, 4):
+            session = authors.pilot + 2 + k
+            warm, average = Lane(name, "warm_start", session), Lane(name, "average", session)
+            values = (
+                window_accuracy(authors.curves[warm], window),
+                window_accuracy(printed.curves[warm], window),
+                window_accuracy(authors.curves[average], window),
+            )
+            rows.append([name, str(k), *(f"{value:.2f}" for value in values)])
+    head = ["algorithm", "transition", "authors' distance", "printed distance", "`average`"]
+    return lines, [grid, Grid(f"Accuracy over the first {window} rounds", head, rows)]
+
+
+# --- AG News -------------------------------------------------------------------------------------
+
+
+def news_findings(results: Path, window: int) -> tuple[list[str], list[Grid]]:
+    """Return what happens on AG News without common labels, and with many."""
+    rows = accuracy_rows("agnews", results, window)
+    lines = []
+    for row in rows:
+        if not row.counted or row.transition != 2 or "previous" not in row.both():
+            continue
+        if row.setting.startswith("overlap 0.0"):
+            ours = row.mean("warm_start") - row.mean("previous")
+            theirs = row.theirs["warm_start"].mean - row.theirs["previous"].mean
+            lines.append(
+                f"{row.setting}, {row.algorithm}, transition 2: `warm_start` is {ours:+.1f} "
+                f"points from `previous` (in the paper {theirs:+.1f})"
+            )
+        else:
+            ours_order, theirs_order = row.orders()
+            lines.append(
+                f"{row.setting}, {row.algorithm}, transition 2: `{ours_order[0]}` is first (in "
+                f"the paper `{theirs_order[0]}`)"
+            )
+    shown_weights = {}
+    for family in chosen(families("agnews-accuracy", results)):
+        for algorithm in family.config.algorithm:
+            if algorithm in RAN:
+                label = family.name.removeprefix("agnews-")
+                shown_weights[label] = (family.results[0], algorithm)
+    grids = [weights_grid("Weights on AG News", shown_weights)] if shown_weights else []
+    return lines, grids
+
+
+# --- P -------------------------------------------------------------------------------------------
+
+
+def pilot_length_grid(results: Path, window: int) -> Grid:
+    """Return the warm start after one pilot session and after three, at the same transitions."""
+    lines = []
+    long = {f.config.dataset: f for f in families("pilot-ema", results) if _averaged(f.name)}
+    for dataset, three in long.items():
+        ones = [f for f in families("probe-rounds", results) if _usual(f.name, three.name)]
+        for one in ones:
+            for algorithm in three.config.algorithm:
+                for k in (2, 4):
+                    ours = [f.windows(algorithm, "warm_start", k, window) for f in (one, three)]
+                    if all(ours):
+                        means = [sum(values) / len(values) for values in ours]
+                        lines.append(
+                            [
+                                DATASETS[dataset],
+                                algorithm,
+                                str(k),
+                                *map(shown, ours),
+                                f"{means[1] - means[0]:+.2f}",
+                            ]
+                        )
+    head = ["data set", "algorithm", "transition", "P = 1", "P = 3", "difference"]
+    return Grid("One pilot session or three", head, lines)
+
+
+def _averaged(name: str) -> bool:
+    return name.endswith("-p3")
+
+
+def _usual(name: str, long: str) -> bool:
+    """Whether a family is the one with a short pilot and all else the same."""
+    return name == long.removesuffix("-p3")
+
+
+# --- the paper's own tables ----------------------------------------------------------------------
+
+
+def repeated_rows() -> list[str]:
+    """Return the rows of the appendix that share most numbers, as two experiments hardly would."""
+    series: dict[tuple[str, ...], tuple[float, ...]] = {}
+    for file in (
+        "first10_two_shard_partial_overlap.csv",
+        "first10_half_distinct.csv",
+        "first10_100_clients_partial_overlap.csv",
+        "first10_tinyimagenet_fedavg.csv",
+    ):
+        many = ", 100 clients" if "100" in file else ""
+        for row in reference.table(file):
+            where = row["algorithm"], row["label_distribution"] + many, row["dataset_model"]
+            value = float(row["accuracy"])
+            series[where] = (*series.get(where, ()), value)
+    return [
+        f"{_where(a)} = {_where(b)} ({_common(series[a], series[b])} numbers)"
+        for a, b in combinations(series, 2)
+        if _common(series[a], series[b]) >= REPEATED
+    ]
+
+
+def _common(a: Sequence[float], b: Sequence[float]) -> int:
+    return len(set(a) & set(b))
+
+
+def _where(place: Sequence[str]) -> str:
+    return ", ".join(place)
+
+
+def missing_families(names: Sequence[str], results: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the families without a result: study, scale and name."""
+    for name in names:
+        for family in families(name, results, missing=True):
+            if not family.results:
+                yield name, family.scale, family.name

@@ -1,0 +1,476 @@
+"""docs/reproduction.md and its pictures, from the results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from textwrap import fill
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import write_atomically
+from ebbflow.paper.presets import DATASETS
+from ebbflow.report.markdown import table
+from ebbflow.reproduction import adapting, comparing, figures, findings, ledgers
+from ebbflow.reproduction.collecting import Family, families
+from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, chosen, first_ten_rows
+from ebbflow.reproduction.fit import WINDOWS, Fit, read_fit
+from ebbflow.reproduction.rendering import Grid, Report
+from ebbflow.reproduction.reports import FIGURES
+from ebbflow.reproduction.studies import RAN, STUDIES
+
+PAGE = Path("docs") / "reproduction.md"
+FIRST_TEN = (
+    "first10-two-shard-partial-overlap",
+    "first10-half-distinct",
+    "first10-100-clients",
+    "first10-tinyimagenet",
+)
+HEAD = """# The paper, made again
+
+Written by `ebbflow paper page` from the files in `results/`; no number on this page was written by
+hand. It is about Chang et al., "Communication-Efficient Federated Learning under Dynamic Device
+Arrival and Departure". We had its text, its tables and its authors' published code, and nothing
+else; where code and text differ, the code is what was run (`--preset authors-code`, see
+[method.md](method.md)). Its "Proposed" is called `warm_start` here, and its "SCAFFOLD"
+`scaffold-authors`, for that is what the code has: no correction of local steps, and a server step
+times the devices' rate. The true SCAFFOLD and FedAvg are shown beside it, in parentheses, and never
+counted.
+"""
+ERRATA = (
+    "The distance between signatures is printed as a plain two-norm; the authors' code normalises "
+    "every tensor, leaves biases out and averages over tensors. Only the latter gives R = 10 a "
+    "meaning: see above.",
+    "Session P+1 starts from the initial model in the code, and goes on from the pilot's last "
+    "model in the text. In the code the pilot therefore serves the signatures alone.",
+    "Continuous is FedAvg with distillation whatever the algorithm of the row, and in its first "
+    "session its teacher is a network of zeros, which makes that session one of label smoothing "
+    "(`untaught` in the fit above is the reading without it).",
+    '"Five local steps" are at most five: one pass over a device\'s samples. With 100 devices '
+    "MNIST makes three.",
+    "T_rho = 1 of the proposed method leaves out the V probe rounds and the pilot; G_total is a "
+    'sum of percentage points, not a percentage ("+867.1 %") nor a factor ("up to 8x").',
+    "SCAFFOLD is charged with one vector each way, though it sends two.",
+    "phi is said to cover forward and backward and is that of the forward pass.",
+    "In the tables of accuracies some numbers in bold are not the largest of their row; we take "
+    "the largest as the winner.",
+)
+
+
+def page_text(results: Path, pictures: str = "reproduction") -> str:
+    """Return the page; ``pictures`` is the folder of its pictures, beside it."""
+    fitted = read_fit(results)
+    window = fitted.window
+    rows = {d: accuracy_rows(d, results, window) for d in DATASETS}
+    with_rows = {d: own for d, own in rows.items() if any(r.counted and r.theirs for r in own)}
+    adapted = adapting.all_adaptations(results)
+    parts = [
+        HEAD,
+        *_short(with_rows, adapted, window),
+        *_what_was_run(results),
+        *_window(fitted, results, with_rows),
+        *_accuracy(with_rows, pictures, results),
+        *_distance(results, window),
+        *_sensitivity(results, window),
+        *_time(adapted),
+        *_first_ten(results),
+        *_costs(results, pictures),
+        *_resources(results),
+        *_bound(results),
+        *_illustrations(pictures),
+        *_errata(),
+        *_machines(results),
+    ]
+    return "\n".join(map(_wrapped, parts))
+
+
+def _wrapped(part: str) -> str:
+    """Return a paragraph in lines of the usual length; tables and lists as they are."""
+    if part.startswith(("|", "#", "-", "<", "!")) or part == HEAD:
+        return part
+    return (
+        "\n\n".join(
+            fill(each, 100, break_long_words=False, break_on_hyphens=False)
+            for each in part.strip().split("\n\n")
+        )
+        + "\n"
+    )
+
+
+def write_page(results: Path, path: Path = PAGE, *, draw: bool = True) -> list[Path]:
+    """Write the page and, unless told otherwise, its pictures; return what was written."""
+    folder = path.with_suffix("")
+    written = []
+    if draw:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FIGURES:
+            picture = folder / f"{name}.png"
+            try:
+                figures.figure(name, results, picture)
+            except EbbflowError:
+                continue  # the page says what was not run
+            written.append(picture)
+    write_atomically(path, page_text(results, folder.name).encode())
+    return [*written, path]
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield table(grid.head, grid.rows)
+    for note in grid.notes:
+        yield f"{note}\n"
+
+
+def _folded(title: str, grid: Grid) -> Iterator[str]:
+    """Yield a long table that a reader may open."""
+    yield f"<details><summary>{title}</summary>\n"
+    yield from _grid(grid)
+    yield "</details>\n"
+
+
+def _titled(grid: Grid) -> Iterator[str]:
+    yield f"**{grid.title}**\n"
+    yield from _grid(grid)
+
+
+def _listed(items: Sequence[str]) -> str:
+    return "".join(
+        fill(f"- {item}", 100, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        for item in items
+    )
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def _short(
+    rows: dict[str, list[Row]], adapted: Sequence[adapting.Adaptation], window: int
+) -> Iterator[str]:
+    yield "## In short\n"
+    if not rows:
+        yield "Nothing has been run yet.\n"
+        return
+    yield (
+        "Points of accuracy by which the warm start is ahead of another start, over the first "
+        f"{window} rounds after a transition: the median over the rows of a table, and in "
+        "parentheses the paper's for the same rows.\n"
+    )
+    yield from _grid(findings.gains_grid(rows))
+    for dataset, own in rows.items():
+        yield f"**{DATASETS[dataset]}.** {comparing.sentence(agreement(own))}\n"
+    behind = [line for own in rows.values() for line in findings.not_first(own)]
+    if behind:
+        yield f"Where it does not lead ({len(behind)} rows):\n"
+        yield _listed(behind)
+    else:
+        yield "There is no counted row in which another start is ahead.\n"
+    yield f"{adapting.summary_sentence(adapted)}\n"
+
+
+def _scale(family: Family) -> list[str]:
+    config, facts = family.config, family.results[0].facts
+    part = config.partition
+    return [
+        f"`{family.name}`",
+        ", ".join(map(str, family.seeds)),
+        f"{facts['dataset']['train']:,}",
+        str(part.devices),
+        f"{config.sessions} x {config.rounds}",
+        config.precision,
+        ", ".join(config.algorithm),
+    ]
+
+
+def _what_was_run(results: Path) -> Iterator[str]:
+    yield "## What was run\n"
+    yield (
+        "Every line is a run for each of its seeds; tables share them. `full` is the paper's "
+        "set-up, `small` a part of the data, fewer devices or fewer rounds. 100 devices in a "
+        "session are 200 in all, for two groups take turns; the numbers of the appendix are "
+        "totals. Curves of all rounds are in the CSV files: any window can be read off them.\n"
+    )
+    head = ["run", "seeds", "training samples", "devices", "sessions x rounds", "precision"]
+    for name, study in STUDIES.items():
+        own = families(name, results, missing=True)
+        if not own or name.endswith("-curves") or name in ("time-to-accuracy", "resources-100"):
+            continue
+        yield f"**{study.title}** (`{name}`)\n"
+        there = [family for family in own if family.results]
+        if there:
+            lines = [[f.scale, *_scale(f)] for f in there]
+            grid = Grid(name, ["scale", *head, "algorithms"], lines)
+            yield from _folded(f"{len(there)} settings were run", grid)
+        absent = [family for family in own if not family.results]
+        for scale in ("full", "small"):
+            missing = [f"`{family.name}`" for family in absent if family.scale == scale]
+            if missing and (scale == "full" or not there):
+                more = "" if scale == "full" else " --scale small"
+                yield (
+                    f"<details><summary>not run ({scale}): {len(missing)} of "
+                    f"{sum(f.scale == scale for f in own)} settings</summary>\n"
+                )
+                yield f"`ebbflow paper run {name}{more}`: {', '.join(missing)}.\n"
+                yield "</details>\n"
+
+
+def _window(fitted: Fit, results: Path, rows: dict[str, list[Row]]) -> Iterator[str]:
+    yield "## Which window, which reading\n"
+    best = fitted.errors[fitted.reading][fitted.window]
+    ten = fitted.errors[fitted.reading][10]
+    yield (
+        'The main text averages over "initial rounds" and does not say how many; the appendix says '
+        "ten. We fitted the number, and the disputed readings, on two MNIST cells (overlap 0.0 and "
+        "0.2, alpha 0.3, seed 100; FedProx, FedACG and the authors' SCAFFOLD) and nowhere else. "
+        f"The least mean absolute difference, {best:.2f} points, is that of {fitted.window} rounds "
+        f"and the reading {fitted.reading} (with ten rounds {ten:.2f}). This window is used for "
+        "all tables of the main text and its supplement, unchanged; the appendix's tables are "
+        "read at its ten. MOON, alpha 0.7, the other seeds and all other data sets took no part "
+        "in the fit.\n"
+    )
+    yield (
+        "`each_step`: five steps for every device, each on a fresh draw; `carried`: session P+1 "
+        "goes on from the pilot; `raw`: the printed distance; `untaught`: no teacher in the first "
+        "session of Continuous. Mean absolute differences in points:\n"
+    )
+    windows = [w for w in WINDOWS if w in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15)]
+    for title, errors in (("reading", fitted.errors), ("method, best reading", fitted.methods)):
+        lines = []
+        for name, by_window in errors.items():
+            least = min(by_window.values())
+            lines.append(
+                [
+                    f"**{name}**" if name == fitted.reading else name,
+                    *(
+                        f"**{by_window[w]:.2f}**"
+                        if by_window[w] == least
+                        else f"{by_window[w]:.2f}"
+                        for w in windows
+                    ),
+                ]
+            )
+        yield table([title, *map(str, windows)], lines)
+    grid = findings.window_grid(list(rows), results, (3, fitted.window, 10, 20))
+    yield "What the other tables would say with another window:\n"
+    yield from _grid(grid)
+
+
+def _accuracy(rows: dict[str, list[Row]], pictures: str, results: Path) -> Iterator[str]:
+    yield "## Accuracy after a transition\n"
+    yield (
+        "In a cell our mean and deviation over seeds, below it the paper's mean, the difference in "
+        "points and in the paper's standard deviations. Best start in bold. The last column says "
+        "what agrees with the paper: the order of all starts, the winner, or not even that.\n"
+    )
+    for dataset, own in rows.items():
+        yield f"### {DATASETS[dataset]}\n"
+        yield f"{comparing.sentence(agreement(own))}\n"
+        yield f"![Accuracy over the rounds]({pictures}/{dataset}-curves.png)\n"
+        grid = Grid(dataset, *comparing.compact_table(own))
+        yield from _folded(f"All {len(own)} rows", grid)
+        yield from _differences(own)
+        if dataset == "agnews":
+            lines, grids = findings.news_findings(results, read_fit(results).window)
+            yield _listed(lines)
+            for each in grids:
+                yield from _folded(each.title, each)
+    for dataset in DATASETS:
+        if dataset not in rows:
+            yield f"### {DATASETS[dataset]}\n"
+            yield _path_only(dataset, chosen(families(f"{dataset}-accuracy", results)))
+
+
+def _path_only(dataset: str, own: Sequence[Family]) -> str:
+    """Return what is said of a data set whose table is not compared."""
+    if not own:
+        return f"Not run: `ebbflow paper run {dataset}-accuracy`.\n"
+    family = own[0]
+    last = family.config.sessions - family.config.pilot.sessions - 2
+    scores = ", ".join(
+        f"{method} {value:.1f}"
+        for method in family.config.methods
+        for value in family.windows(family.config.algorithm[0], method, last, 10)[:1]
+    )
+    return (
+        f"Only the path was tried: {family.results[0].facts['dataset']['train']:,} images, "
+        f"{family.config.partition.devices} devices, {family.config.sessions} sessions of "
+        f"{family.config.rounds} rounds, no trained weights ({family.config.algorithm[0]}: "
+        f"{scores} percent, which says nothing about the method). The full table is one command "
+        f"for someone with a GPU and the weights: `ebbflow paper run {dataset}-accuracy --device "
+        "cuda --weights FILE`.\n"
+    )
+
+
+def _differences(rows: Sequence[Row]) -> Iterator[str]:
+    listed = comparing.large_differences(rows)
+    if not listed.rows:
+        yield f"No difference is larger than {comparing.LARGE:g} points.\n"
+        return
+    unexplained = sum(line[-1] == "unexplained" for line in listed.rows)
+    title = f"{len(listed.rows)} differences of more than {comparing.LARGE:g} points"
+    if unexplained:
+        title += f", {unexplained} of them unexplained"
+    yield from _folded(title, listed)
+
+
+def _distance(results: Path, window: int) -> Iterator[str]:
+    yield "## The printed distance\n"
+    lines, grids = findings.printed_distance(results, window)
+    yield "\n\n".join(lines) + "\n"
+    for grid in grids:
+        yield from _titled(grid)
+
+
+def _sensitivity(results: Path, window: int) -> Iterator[str]:
+    yield "## Sensitivity\n"
+    yield (
+        "The paper has rows for AG News, SVHN, CIFAR-100 and TinyImageNet; ours on MNIST and "
+        "Fashion-MNIST are further ones, at overlap 0.2 and alpha 0.3. Accuracy of `warm_start`.\n"
+    )
+    for name in comparing.ABLATIONS:
+        found = comparing.ablation(name, results, window)
+        yield f"### {found.title}\n"
+        yield f"{found.lines[1]}\n"
+        for grid in found.grids:
+            yield from _folded(grid.title, grid)
+        absent = [
+            DATASETS[dataset]
+            for dataset in STUDIES[name].datasets
+            if not any(row["dataset"] == dataset for row in found.rows)
+        ]
+        if absent:
+            yield f"Not run: {', '.join(absent)}.\n"
+    grid = findings.pilot_length_grid(results, window)
+    if grid.rows:
+        apart = [abs(float(line[-1])) for line in grid.rows]
+        yield f"### {grid.title}\n"
+        yield (
+            f"At most {max(apart):.2f} points apart, in the median {median(apart):.2f}: after the "
+            "restart at session P+1 the pilot serves the signatures alone.\n"
+        )
+        yield from _folded("All rows", grid)
+
+
+def _time(adapted: Sequence[adapting.Adaptation]) -> Iterator[str]:
+    found = adapting.reported(adapted)
+    yield "## Time to accuracy\n"
+    yield "\n\n".join(found.lines) + "\n"
+    yield (
+        "Latency and energy are rounds times the mean cost of a round, by [costs.md](costs.md) "
+        "with its defaults (the paper's table of simulation parameters, 100 MHz shared equally); "
+        "the paper's own latencies come out with `--preset fitted`. The pilot session is not "
+        "charged here: that page has what this changes. A gain is a sum of points over a "
+        "session's rounds.\n"
+    )
+    for grid in found.grids:
+        yield from _folded(grid.title, grid)
+    for dataset in adapting.MEASURED:
+        if not any(row["dataset"] == dataset for row in found.rows):
+            yield f"Not run: {DATASETS[dataset]}.\n"
+
+
+def _first_ten(results: Path) -> Iterator[str]:
+    yield "## The first ten rounds\n"
+    yield (
+        "The appendix names an MLP for MNIST and Fashion-MNIST, while the paper's parameter counts "
+        "are those of softmax regression; both were run. Which devices form a session is not said; "
+        "ours are two halves that take turns. One number of the paper for each cell, without a "
+        "deviation.\n"
+    )
+    for name in FIRST_TEN:
+        own = first_ten_rows(name, results, comparing.FIRST_TEN)
+        yield f"### {STUDIES[name].title}\n"
+        if not any(row.counted for row in own):
+            yield f"Not run in full: `ebbflow paper run {name}`.\n"
+            continue
+        for model in dict.fromkeys(row.model for row in own):
+            part = [row for row in own if row.model == model]
+            yield f"`{model}`: {comparing.sentence(agreement(part))}\n"
+            for dataset in dict.fromkeys(row.dataset for row in part):
+                rows = [row for row in part if row.dataset == dataset]
+                grid = Grid(name, *comparing.compact_table(rows))
+                yield from _folded(f"{DATASETS[dataset]}, {model}: {len(rows)} rows", grid)
+        yield from _differences(own)
+    yield "Rows of the paper's appendix that share most of their numbers:\n"
+    yield _listed(findings.repeated_rows())
+
+
+def _costs(results: Path, pictures: str) -> Iterator[str]:
+    reports: tuple[Callable[[], Report], ...] = (
+        lambda: ledgers.cost_analysis(results),
+        ledgers.simulation_parameters,
+    )
+    yield "## Costs\n"
+    for make in reports:
+        found = make()
+        yield f"### {found.title}\n"
+        yield "\n\n".join(found.lines) + "\n"
+        for grid in found.grids:
+            yield from _grid(grid)
+    yield f"### {STUDIES['bandwidth'].title}\n"
+    label, rounds = figures.svhn_rounds(results)
+    counts = ", ".join(f"{method} {count:.3g}" for method, count in rounds.items())
+    yield f"Rounds to the target, {label}: {counts}.\n"
+    yield f"![Latency and energy over the bandwidth]({pictures}/bandwidth.png)\n"
+
+
+def _resources(results: Path) -> Iterator[str]:
+    yield "## Resources\n"
+    for name in ("resources-100", "resources-20"):
+        found = ledgers.resources(name, results)
+        yield f"### {found.title}\n"
+        if not found.rows:
+            yield f"Not run: `ebbflow paper run {name}`.\n"
+            continue
+        for grid in found.grids:
+            yield from _folded(f"{len(grid.rows)} rows", grid)
+
+
+def _bound(results: Path) -> Iterator[str]:
+    found = ledgers.bound(results)
+    yield "## The bound\n"
+    if not found.grids:
+        yield "Not run: `ebbflow paper run bound`.\n"
+        return
+    yield "\n\n".join(found.lines) + "\n"
+    for grid in found.grids:
+        yield from _titled(grid)
+
+
+def _illustrations(pictures: str) -> Iterator[str]:
+    yield "## The two illustrations\n"
+    yield f"![Sessions, and devices that come and go]({pictures}/system-model.png)\n"
+    yield f"![Algorithm 1 with four sessions]({pictures}/algorithm-illustration.png)\n"
+
+
+def _errata() -> Iterator[str]:
+    yield "## What in the paper is not as it was run, or cannot be\n"
+    yield (
+        "Only what changes how its tables are read. The findings above stand or fall with the "
+        "method, not with these.\n"
+    )
+    yield _listed(ERRATA)
+
+
+def _machines(results: Path) -> Iterator[str]:
+    """Yield where and with what the results were made."""
+    found: dict[tuple[str, ...], int] = {}
+    dates = set()
+    for name in STUDIES:
+        for family in families(name, results):
+            for result in family.results:
+                machine, versions = result.facts["machine"], result.facts["versions"]
+                where = ", ".join(f"{k} {v}" for k, v in machine.items() if k != "memory")
+                what = ", ".join(f"{k} {v}" for k, v in versions.items())
+                found.setdefault((result.name, where, what), 1)
+                dates.add(result.facts["date"])
+    yield "## Made with\n"
+    pairs: dict[tuple[str, str], int] = {}
+    for _, where, what in found:
+        pairs[where, what] = pairs.get((where, what), 0) + 1
+    yield _listed([f"{n} runs on {where}; {what}" for (where, what), n in pairs.items()])
+    if dates:
+        yield f"From {min(dates)} to {max(dates)}.\n"
+    algorithms = ", ".join(RAN)
+    yield f"Counted algorithms of the main tables: {algorithms}.\n"

@@ -1,0 +1,163 @@
+"""A report of a table or figure, and the forms in which it is given: text, Markdown, CSV, HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ebbflow.report import markdown
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{{ report.title }}</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #ddd; padding: .25rem .75rem; text-align: left; }
+thead th { border-bottom: 2px solid #444; }
+</style>
+</head>
+<body>
+<h1>{{ report.title }}</h1>
+{% for line in report.lines %}<p>{{ line | marked }}</p>
+{% endfor %}{% for grid in report.grids %}<h2>{{ grid.title }}</h2>
+<table>
+<thead><tr>{% for name in grid.head %}<th>{{ name | marked }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in grid.rows %}<tr>{% for cell in row %}<td>{{ cell | marked }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>
+{% for note in grid.notes %}<p>{{ note | marked }}</p>
+{% endfor %}{% endfor %}</body>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: cells are text, in which ``**`` marks what is bold."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say about a table or figure.
+
+    ``lines`` are sentences, ``grids`` tables for readers, ``rows`` the same for programs, and
+    ``summary`` what follows from them.
+    """
+
+    id: str
+    title: str
+    lines: Sequence[str]
+    grids: Sequence[Grid]
+    rows: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+def as_tables(report: Report) -> list[Table]:
+    """Return the grids for a terminal."""
+    found = []
+    for grid in report.grids:
+        table = Table(
+            title=grid.title,
+            title_justify="left",
+            caption="\n".join(_plain(note) for note in grid.notes) or None,
+            caption_justify="left",
+        )
+        for name in grid.head:
+            table.add_column(_plain(name))
+        for row in grid.rows:
+            table.add_row(*(_terminal(cell) for cell in row))
+        found.append(table)
+    return found
+
+
+def as_markdown(report: Report, level: int = 1) -> str:
+    """Return the report as a page, or as part of one with headings of a lower level."""
+    parts = [f"{'#' * level} {report.title}\n", *(f"{line}\n" for line in report.lines)]
+    for grid in report.grids:
+        parts += [f"{'#' * (level + 1)} {grid.title}\n", markdown.table(grid.head, grid.rows)]
+        parts += [f"{note}\n" for note in grid.notes]
+    return "\n".join(parts)
+
+
+def as_csv(report: Report) -> str:
+    """Return the rows, with every column that one of them has."""
+    names = list(dict.fromkeys(name for row in report.rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _value(value) for name, value in row.items()} for row in report.rows)
+    return text.getvalue()
+
+
+def as_json(report: Report) -> str:
+    """Return rows and summary as strict JSON: infinity is a word, what is not known is null."""
+    content = {
+        "id": report.id,
+        "title": report.title,
+        "summary": strict(report.summary),
+        "rows": [strict(row) for row in report.rows],
+    }
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def as_html(report: Report) -> str:
+    """Return the report as one page without anything from elsewhere."""
+    from jinja2 import Environment  # noqa: PLC0415 - only for those who ask for it
+    from markupsafe import Markup  # noqa: PLC0415
+
+    def marked(text: str) -> Markup:
+        safe = str(Markup.escape(text))
+        safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
+        return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
+
+    environment = Environment(autoescape=True, keep_trailing_newline=True)
+    environment.filters["marked"] = marked
+    return environment.from_string(_PAGE).render(report=report)
+
+
+def strict(value: Any) -> Any:
+    """Return a value as JSON can hold it.
+
+    >>> strict({"a": [math.inf, math.nan, 1.5]})
+    {'a': ['inf', None, 1.5]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf"
+    return value
+
+
+def _value(value: Any) -> Any:
+    value = strict(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _plain(text: str) -> str:
+    return text.replace("**", "").replace("`", "")
+
+
+def _terminal(text: str) -> str:
+    return re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", escape(text)).replace("`", "")

@@ -1,0 +1,43 @@
+"""The report of every table, by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.reproduction import adapting, comparing, ledgers
+from ebbflow.reproduction.fit import read_fit
+from ebbflow.reproduction.rendering import Report
+from ebbflow.reproduction.studies import STUDIES, study
+
+_PLAIN: dict[str, Callable[[Path], Report]] = {
+    "resources-100": lambda results: ledgers.resources("resources-100", results),
+    "resources-20": lambda results: ledgers.resources("resources-20", results),
+    "simulation-parameters": lambda results: ledgers.simulation_parameters(),
+    "cost-analysis": ledgers.cost_analysis,
+    "bound": ledgers.bound,
+    adapting.ID: adapting.report,
+}
+FIGURES = tuple(
+    name
+    for name in STUDIES
+    if name.endswith("-curves") or name in ("bandwidth", "system-model", "algorithm-illustration")
+)
+"""What is drawn instead of compared."""
+
+
+def report(name: str, results: Path, window: int | None = None) -> Report:
+    """Return a table beside the paper's; the window is the fitted one unless another is given."""
+    study(name)
+    if name in FIGURES:
+        raise EbbflowError(f"{name} is a figure: draw it by `ebbflow paper figure {name}`")
+    if name in _PLAIN:
+        return _PLAIN[name](results)
+    if name.startswith("first10"):
+        # The appendix says itself what its window is.
+        return comparing.comparison(name, results, window or comparing.FIRST_TEN)
+    fitted = read_fit(results).window if window is None else window
+    if name in comparing.ABLATIONS:
+        return comparing.ablation(name, results, fitted)
+    return comparing.comparison(name, results, fitted)
