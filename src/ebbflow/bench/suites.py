@@ -314,7 +314,7 @@ def w2(repeats: int, peers: Path | None = None, work: Work | None = None) -> Sui
         rows = contest.run(repeats)
     checks = _peer_check(rows, 1)
     if has_bf16():
-        checks += _peer_check(rows, 1, BF16)
+        checks += _peer_check(rows, 2, BF16)
         notes = [IN_DOUBLE, "In bfloat16 the model is another one, by the difference."]
     else:
         notes = [
