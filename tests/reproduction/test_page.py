@@ -1,0 +1,248 @@
+"""The page is what the results say, and the results are what the code would make today."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from ebbflow.config import Config
+from ebbflow.core.errors import EbbflowError
+from ebbflow.paper.presets import DATASETS
+from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_sentence
+from ebbflow.reproduction.cells import described
+from ebbflow.reproduction.collecting import known_seeds
+from ebbflow.reproduction.comparing import accuracy_rows
+from ebbflow.reproduction.figures import figure, svhn_rounds
+from ebbflow.reproduction.findings import farthest, gains, lead, not_first, repeated_rows
+from ebbflow.reproduction.fit import FILE, Fit, fit_cells, write_fit
+from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
+from ebbflow.reproduction.page import page_text, write_page
+from ebbflow.reproduction.results import read_result
+from ebbflow.reproduction.running import is_done
+from ebbflow.reproduction.speed import (
+    SAMPLES,
+    Sample,
+    device_steps,
+    key,
+    lanes,
+    measure,
+    measured_speeds,
+    seconds,
+    work,
+)
+from ebbflow.reproduction.studies import all_cells, cells_of
+from tests.reproduction.made import write_made
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+PAGE = ROOT / "docs" / "reproduction.md"
+COMMITTED = sorted(path.stem for path in RESULTS.glob("*-s*.json"))
+
+FIT = Fit(
+    5,
+    "authors-code",
+    {"authors-code": dict.fromkeys(range(1, 16), 1.0)},
+    {"warm_start": dict.fromkeys(range(1, 16), 1.0)},
+)
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return results of a few cells, which no run has made."""
+    folder = tmp_path_factory.mktemp("results")
+    write_fit(FIT, folder)
+    write_made(cells_of("mnist-accuracy", "full", (100,))[:1], folder)
+    write_made(cells_of("agnews-accuracy", "small", (100,))[:2], folder)
+    write_made(cells_of("svhn-accuracy", "small", (100,))[:2], folder)
+    return folder
+
+
+# --- what is committed ---------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not COMMITTED, reason="no results are kept in this checkout")
+def test_every_result_is_of_a_cell_that_the_code_would_run_today() -> None:
+    seeds = known_seeds(RESULTS)
+    known = all_cells(seeds=seeds) | {cell.name: cell for cell in fit_cells()}
+    for name in COMMITTED:
+        assert name in known, f"{name} belongs to no table"
+        cell, result = known[name], read_result(RESULTS, name)
+        assert result.digest == cell.digest, f"{name} was made with other settings"
+        # Keys that were added since have their defaults in both.
+        before = described(Config.model_validate(result.facts["config"]))
+        assert before == described(cell.config)
+        assert len(result.curves) == (
+            len(cell.config.algorithm) * len(cell.config.methods) * cell.config.sessions
+        )
+
+
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no results are kept in this checkout")
+def test_the_page_is_what_the_results_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page_text(RESULTS)
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="there is no page in this checkout")
+def test_the_pictures_of_the_page_are_there() -> None:
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGE.read_text(encoding="utf-8"))
+    assert pictures
+    for picture in pictures:
+        assert (PAGE.parent / picture).is_file()
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def test_a_page_says_what_was_run_and_what_was_not(some: Path, tmp_path: Path) -> None:
+    path = tmp_path / "reproduction.md"
+    assert write_page(some, path, draw=False) == [path]
+    text = path.read_text(encoding="utf-8")
+    assert text == page_text(some)
+    assert "`mnist-o0.0-a0.3`" in text
+    assert "not run (full): 3 of 4 settings" in text
+    assert "### CIFAR-10\n\nNot run: `ebbflow paper run cifar10-accuracy`." in text
+    assert "Not run: `ebbflow paper run bound`." in text
+    for dataset in DATASETS.values():
+        assert f"### {dataset}\n" in text
+    for line in text.splitlines():  # but for tables, lists of names and pictures
+        assert len(line) <= 100 or line.startswith(("|", "<", "!", "#")) or "`" in line
+
+
+def test_a_page_needs_a_window(tmp_path: Path) -> None:
+    with pytest.raises(EbbflowError, match="ebbflow paper fit"):
+        page_text(tmp_path)
+
+
+def test_leads_are_those_of_the_rows(some: Path) -> None:
+    rows = accuracy_rows("mnist", some, 1)
+    # At round 1 of the curves that were made up, the starts are 20, 30 and 40 points apart.
+    found = gains(rows)
+    ours = {name: value for name, (value, _) in found.items()}
+    expected = {"previous": 40.0, "average": 30.0, "continuous": 20.0, "best other": 20.0}
+    assert ours == pytest.approx(expected, abs=1e-3)
+    row = next(row for row in rows if (row.algorithm, row.transition) == ("moon", 2))
+    assert lead(row)[1] == pytest.approx(92.04 - 76.92)
+    assert not_first(rows) == []
+
+
+def test_uniform_weights_are_no_distance_from_uniform(some: Path) -> None:
+    result = read_result(some, "mnist-o0.0-a0.3-s100")
+    assert farthest(result, "fedprox") == pytest.approx(0, abs=1e-4)
+
+
+def test_rows_that_the_paper_has_twice_are_found() -> None:
+    found = repeated_rows()
+    assert any("FedProx, Partial-Overlap, MNIST" in line and "CIFAR100" in line for line in found)
+    assert any("FedAvg, Partial-Overlap, SVHN" in line and "TinyImageNet" in line for line in found)
+    assert sum("100 clients" in line for line in found) >= 2  # one series, shifted
+
+
+# --- time, costs, resources ----------------------------------------------------------------------
+
+
+def test_time_to_accuracy_charges_the_probe_if_asked(some: Path) -> None:
+    found = {
+        (a.algorithm, a.method): a for a in all_adaptations(some, ["mnist"]) if a.dataset == "mnist"
+    }
+    warm, previous = found["fedprox", "warm_start"], found["fedprox", "previous"]
+    assert (warm.rounds, warm.probed_rounds, warm.arrivals) == (1.0, 2.0, 4)
+    # 92 + s/10 - 40/t >= 0.95 (92 + s/10) from t = 9 on, in all four sessions.
+    assert (previous.rounds, previous.probed_rounds) == (9.0, 9.0)
+    assert (previous.speed_up, previous.probed_speed_up) == pytest.approx((9.0, 4.5))
+    assert previous.cost.latency == pytest.approx(9 * warm.cost.latency)
+    assert previous.gain == pytest.approx(40 * math.fsum(1 / t for t in range(1, 51)), abs=0.05)
+    scaffold = found["scaffold", "warm_start"]
+    assert scaffold.cost.energy > warm.cost.energy  # two vectors each way
+    assert "9.0 × (4.5 × with the probe charged)" in summary_sentence(list(found.values()))
+
+
+def test_a_start_that_never_arrives_is_said_to(tmp_path: Path) -> None:
+    def level(algorithm: str, method: str, session: int, t: int) -> float:
+        return 90.0 if method == "warm_start" else 50.0
+
+    write_made(cells_of("mnist-accuracy", "full", (100,))[:1], tmp_path, level)
+    found: list[Adaptation] = all_adaptations(tmp_path, ["mnist"])
+    never = next(a for a in found if (a.algorithm, a.method) == ("moon", "previous"))
+    assert (never.arrivals, never.sessions, never.speed_up) == (0, 4, math.inf)
+    assert "not in every session in 1 of 1 settings" not in summary_sentence(found)
+    assert "not in every session in 4 of 4 settings" in summary_sentence(found)
+
+
+def test_the_papers_sums_are_what_a_run_counts(some: Path) -> None:
+    found = cost_analysis(some)
+    assert found.summary["equal"] is True
+    assert found.summary["probe_share"] == pytest.approx(1 / 50)
+
+
+def test_resources_divide_the_time_by_the_algorithms_at_once(tmp_path: Path) -> None:
+    cells = [c for c in cells_of("mnist-accuracy", "full", (100, 200)) if "o0.2-a0.3" in c.name]
+    write_made(cells[:1], tmp_path, cpu_seconds=600.0)
+    write_made(cells[1:], tmp_path, cpu_seconds=1e6, resumed=True)  # a stopped run does not count
+    (row,) = (r for r in resources("resources-100", tmp_path).rows if r["algorithm"] == "moon")
+    assert row["ours_cpu_seconds"] == 100.0
+    assert row["theirs_cpu_seconds"] == 3599  # 00:59:59
+
+
+def test_models_have_the_papers_parameters_and_nearly_its_operations() -> None:
+    for row in simulation_parameters().rows:
+        assert row["parameters"] == row["theirs_parameters"]
+        assert row["phi"] == pytest.approx(row["theirs_phi"], rel=0.03)
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def test_figures_are_drawn(some: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("mnist-curves", "bandwidth", "system-model", "algorithm-illustration"):
+        path = tmp_path / f"{name}.png"
+        figure(name, some, path)
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    with pytest.raises(EbbflowError, match="paper run fmnist-accuracy"):
+        figure("fmnist-curves", some, tmp_path / "x.png")
+    with pytest.raises(EbbflowError, match="is a table"):
+        figure("mnist-accuracy", some, tmp_path / "x.png")
+
+
+def test_bandwidth_is_drawn_by_our_rounds_where_all_arrive(some: Path, tmp_path: Path) -> None:
+    label, rounds = svhn_rounds(some)
+    assert "our rounds" in label and rounds["warm_start"] == 1.0
+    label, rounds = svhn_rounds(tmp_path)
+    assert "the paper's rounds" in label and rounds["continuous"] == 52.0
+
+
+# --- estimates -----------------------------------------------------------------------------------
+
+
+def test_work_is_what_lanes_do_not_share() -> None:
+    (cell, *_) = cells_of("mnist-accuracy", "full", (100,))
+    assert [lanes(cell.config, s) for s in range(1, 8)] == [6, 12, 12, 24, 24, 24, 24]
+    # 30,000 samples on 100 devices: three steps each.
+    assert device_steps(cell.config, 60_000) == 300
+    assert work(cell) == 50 * 300 * (6 + 12 + 12 + 4 * 24)
+    assert seconds(cell, {"mnist/softmax/fp32": 1e-4}) == pytest.approx(1e-4 * work(cell))
+    assert math.isnan(seconds(cell, {}))
+    half = next(c for c in cells_of("first10-half-distinct", "full", (100,)) if "half" in c.name)
+    assert device_steps(half.config, 60_000) == 10 * 5
+    small = next(c for c in cells_of("agnews-accuracy", "small", (100,)) if "d100" in c.name)
+    assert device_steps(small.config, 43_600) == 100 * 2
+
+
+def test_speeds_are_known_for_every_cell() -> None:
+    known = {key(s.dataset, s.model, s.precision) for s in SAMPLES}
+    for cell in all_cells(seeds=(100,)).values():
+        config = cell.config
+        assert key(config.dataset, config.model.kind or "", config.precision) in known
+    assert set(measured_speeds()) <= known
+
+
+def test_a_speed_is_measured() -> None:
+    assert 0 < measure(Sample("digits", "softmax", "fp32", 4, 3, 400)) < 1
+
+
+def test_results_are_done_only_with_both_files(some: Path) -> None:
+    (cell, *_) = cells_of("mnist-accuracy", "full", (100,))
+    assert is_done(cell, some)
+    assert not is_done(cells_of("mnist-accuracy", "full", (200,))[0], some)
