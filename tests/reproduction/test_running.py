@@ -114,6 +114,15 @@ def test_cells_run_in_processes_of_their_own_and_only_once(tmp_path: Path) -> No
     assert (tmp_path / "good-s7.json").read_bytes() == before
 
 
+@pytest.mark.slow
+def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    small = {**VALUES, "algorithm": ["fedavg"], "sessions": 3, "rounds": 1}
+    cells = [Cell("few-s7", small, whole=10**6), Cell("good-s7", small)]
+    (failure,) = run_cells(cells, tmp_path, tmp_path / "runs", say=lambda line: None)
+    assert failure.startswith("few-s7: digits has 1,437 of 1,000,000 training samples")
+    assert is_done(cells[1], tmp_path)
+
+
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match="there is no result"):
         read_result(tmp_path, "nothing-s1")

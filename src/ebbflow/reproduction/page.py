@@ -17,7 +17,9 @@ from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, chosen
 from ebbflow.reproduction.fit import WINDOWS, Fit, read_fit
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.reports import FIGURES
-from ebbflow.reproduction.studies import RAN, STUDIES
+from ebbflow.reproduction.speed import seconds
+from ebbflow.reproduction.studies import GREY, RAN, STUDIES, Scale, cells_of, default_seeds
+from ebbflow.reproduction.tables import duration
 
 PAGE = Path("docs") / "reproduction.md"
 FIRST_TEN = (
@@ -67,6 +69,7 @@ def page_text(results: Path, pictures: str = "reproduction") -> str:
     parts = [
         HEAD,
         *_short(with_rows, adapted, window),
+        *_commands(),
         *_what_was_run(results),
         *_window(fitted, results, with_rows),
         *_accuracy(with_rows, pictures, results),
@@ -86,7 +89,7 @@ def page_text(results: Path, pictures: str = "reproduction") -> str:
 
 def _wrapped(part: str) -> str:
     """Return a paragraph in lines of the usual length; tables and lists as they are."""
-    if part.startswith(("|", "#", "-", "<", "!")) or part == HEAD:
+    if part.startswith(("|", "#", "-", "<", "!", "```")) or part == HEAD:
         return part
     return (
         "\n\n".join(
@@ -167,6 +170,46 @@ def _short(
     else:
         yield "There is no counted row in which another start is ahead.\n"
     yield f"{adapting.summary_sentence(adapted)}\n"
+
+
+COMMITTED: tuple[tuple[Scale, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("full", ("mnist-accuracy", "fmnist-accuracy"), ()),
+    ("full", ("probe-rounds", "similarity-scale", "pilot-ema"), GREY),
+    ("full", FIRST_TEN[:3], GREY),
+    ("full", ("resources-20", "bound"), ()),
+    ("small", ("agnews-accuracy", "svhn-accuracy"), ()),
+    ("small", ("probe-rounds", "similarity-scale", "pilot-ema"), ("agnews",)),
+    ("small", ("cifar10-accuracy", "cifar100-accuracy", "tinyimagenet-accuracy"), ()),
+)
+"""What is run for this page: scale, tables, and the data sets if not all of them."""
+
+
+def _commands() -> Iterator[str]:
+    """Yield the commands that make everything again, with how long each should take."""
+    yield "## Make it again\n"
+    yield (
+        "Each command may be stopped and started again, and runs nothing that is done. Times are "
+        "estimates for the machine of `ebbflow paper speed`.\n"
+    )
+    lines = ["$ ebbflow paper list                       # what there is, what is done"]
+    lines.append("$ ebbflow paper fit                        # the window, on two MNIST cells")
+    for scale, names, datasets in COMMITTED:
+        cells = {
+            cell.name: cell
+            for name in names
+            for cell in cells_of(name, scale, default_seeds(scale))
+            if not datasets or cell.config.dataset in datasets
+        }
+        minutes = sum(map(seconds, cells.values())) / 60
+        option = "" if scale == "full" else " --scale small"
+        only = "".join(f" --only '{dataset}*'" for dataset in datasets)
+        lines.append(
+            f"$ ebbflow paper run {' '.join(names)}{option}{only}    # {duration(minutes)}"
+        )
+    lines.append("$ ebbflow paper compare mnist-accuracy     # or --json, --csv, --html")
+    lines.append("$ ebbflow paper page                       # this page and its pictures")
+    text = "\n".join(lines)
+    yield f"```console\n{text}\n```\n"
 
 
 def _scale(family: Family) -> list[str]:

@@ -70,20 +70,20 @@ def listing_table(found: Sequence[Mapping[str, Any]]) -> Table:
         cells = []
         for scale in SCALES:
             facts = state[scale]
-            counts = f"{facts['done']} of {facts['cells']}, {_duration(facts['minutes'])}"
+            counts = f"{facts['done']} of {facts['cells']}, {duration(facts['minutes'])}"
             needs = f"\n{facts['needs']}" if facts["needs"] else ""
             cells.append(f"{counts}{needs}" if facts["cells"] else "no runs")
         table.add_row(f"[bold]{state['id']}[/]\n{state['title']}", *cells)
     return table
 
 
-def _duration(minutes: float | None) -> str:
-    """Return a time in the unit that suits it.
+def duration(minutes: float | None) -> str:
+    """Return a time in the unit that suits it; a question mark where it is not known.
 
-    >>> _duration(0.4), _duration(90.0), _duration(6000.0), _duration(None)
+    >>> duration(0.4), duration(90.0), duration(6000.0), duration(None)
     ('1 min', '1.5 h', '4.2 d', '?')
     """
-    if minutes is None:
+    if minutes is None or math.isnan(minutes):
         return "?"
     if minutes < 60:
         return f"{math.ceil(minutes)} min"
