@@ -28,9 +28,10 @@ from ebbflow.reproduction.reference import accuracies
 from ebbflow.reproduction.rendering import as_csv, as_html, as_json, as_markdown, as_tables
 from ebbflow.reproduction.reports import report
 from ebbflow.reproduction.studies import RAN, accuracy_file, cells_of
+from ebbflow.reproduction.windows import Window
 from tests.reproduction.made import Level, write_made
 
-WINDOW = 7
+WINDOW = Window(7)
 FIRST = cells_of("mnist-accuracy", "full", (100,))[:1]  # overlap 0.0, alpha 0.3
 
 
@@ -76,7 +77,7 @@ def test_large_differences_are_listed_and_unexplained_unless_we_know_better(tmp_
     listed = found.grids[-1]
     assert len(listed.rows) == 8 * 4
     assert {line[-1] for line in listed.rows} == {"unexplained"}
-    assert comparison("mnist-accuracy", tmp_path, WINDOW - 2).summary["window"] == 5
+    assert comparison("mnist-accuracy", tmp_path, Window(5)).summary["window"] == "5"
 
 
 def test_a_row_knows_who_is_first_and_how_far_it_is_off() -> None:
@@ -137,10 +138,10 @@ def test_the_appendix_is_compared_by_model_and_its_impossible_rows_are_explained
         if cell.name.startswith(("mnist-partial_overlap", "mnist-two_shard"))
     ]
     write_made(cells, tmp_path)
-    rows = first_ten_rows(name, tmp_path, 10)
+    rows = first_ten_rows(name, tmp_path, Window(10))
     assert {row.model for row in rows} == {"softmax", "mlp"}
     assert all(row.counted == (row.algorithm != "scaffold") for row in rows)
-    listed = report(name, tmp_path).grids[-1].rows
+    listed = report(name, tmp_path, Window(10)).grids[-1].rows
     causes = {(line[0], line[1]): line[-1] for line in listed}
     assert "CIFAR-100" in causes["MNIST, Partial-Overlap", "fedprox, mlp"]
     assert causes["MNIST, Partial-Overlap", "moon, mlp"] == "unexplained"
@@ -156,11 +157,11 @@ def test_an_ablation_says_how_far_its_variants_are_apart(tmp_path: Path) -> None
                     return 80.0 + more
 
                 write_made([cell], tmp_path, level)
-    rows = ablation_rows("probe-rounds", tmp_path, 5)
+    rows = ablation_rows("probe-rounds", tmp_path, Window(5))
     assert [(row.algorithm, row.transition) for row in rows[:2]] == [(RAN[0], 2), (RAN[0], 4)]
     assert all(list(row.ours) == ["V = 1", "V = 2", "V = 3"] for row in rows)
     assert all(row.spread()[0] == pytest.approx(2.0) for row in rows)
-    text = ablation("probe-rounds", tmp_path, 5).lines[1]
+    text = ablation("probe-rounds", tmp_path, Window(5)).lines[1]
     assert "at most 2.00 points apart" in text
     assert f"in 0 of {len(rows)} rows" in text  # the seeds are only 0.71 apart
 
@@ -184,14 +185,34 @@ def test_the_fit_finds_window_and_reading(tmp_path: Path) -> None:
     write_fit(found, tmp_path)
     again = read_fit(tmp_path)
     assert (again.window, again.reading) == (found.window, found.reading)
-    assert again.errors["raw"][3] == pytest.approx(found.errors["raw"][3], abs=1e-3)
+    assert again.errors["raw"][Window(3)] == pytest.approx(found.errors["raw"][Window(3)], abs=1e-3)
     assert set(json.loads((tmp_path / "fit.json").read_text())["algorithms"]) == set(FITTED)
+
+
+def test_the_fit_notices_windows_that_begin_one_entry_early(tmp_path: Path) -> None:
+    """Sessions end at 90, and 90 with four times the first rounds make five times the paper's."""
+    for cell in fit_cells():
+        theirs = paper(cell.config.partition.overlap or 0.0)
+
+        def level(
+            algorithm: str,
+            method: str,
+            session: int,
+            t: int,
+            last: int = cell.config.rounds or 0,
+            theirs: dict[tuple[str, int, str], float] = theirs,
+        ) -> float:
+            wanted = theirs.get((algorithm, session - 3, method), 50.0)
+            return 90.0 if t == last else (5 * wanted - 90.0) / 4 + (t > 4)
+
+        write_made([cell], tmp_path, level)
+    assert fit(tmp_path).window == Window(5, early=True)
 
 
 def test_without_a_fit_a_window_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match="ebbflow paper fit"):
         report("mnist-accuracy", tmp_path)
-    assert report("mnist-accuracy", tmp_path, 5).summary["window"] == 5
+    assert report("mnist-accuracy", tmp_path, Window(5)).summary["window"] == "5"
 
 
 # --- forms ---------------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from ebbflow import experiment
 from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
+from ebbflow.metrics import curves, window_accuracy
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_sentence
 from ebbflow.reproduction.cells import described
@@ -17,10 +20,10 @@ from ebbflow.reproduction.collecting import known_seeds
 from ebbflow.reproduction.comparing import accuracy_rows
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import farthest, gains, lead, not_first, repeated_rows
-from ebbflow.reproduction.fit import FILE, Fit, fit_cells, write_fit
+from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit_cells, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
 from ebbflow.reproduction.page import page_text, write_page
-from ebbflow.reproduction.results import read_result
+from ebbflow.reproduction.results import Lane, read_result
 from ebbflow.reproduction.running import is_done
 from ebbflow.reproduction.speed import (
     SAMPLES,
@@ -34,6 +37,7 @@ from ebbflow.reproduction.speed import (
     work,
 )
 from ebbflow.reproduction.studies import all_cells, cells_of
+from ebbflow.reproduction.windows import Window
 from tests.reproduction.made import write_made
 
 ROOT = Path(__file__).parents[2]
@@ -42,10 +46,10 @@ PAGE = ROOT / "docs" / "reproduction.md"
 COMMITTED = sorted(path.stem for path in RESULTS.glob("*-s*.json"))
 
 FIT = Fit(
-    5,
+    Window(5, early=True),
     "authors-code",
-    {"authors-code": dict.fromkeys(range(1, 16), 1.0)},
-    {"warm_start": dict.fromkeys(range(1, 16), 1.0)},
+    {"authors-code": dict.fromkeys(WINDOWS, 1.0)},
+    {"warm_start": dict.fromkeys(WINDOWS, 1.0)},
 )
 
 
@@ -92,6 +96,21 @@ def test_the_pictures_of_the_page_are_there() -> None:
         assert (PAGE.parent / picture).is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif("mnist-o0.0-a0.3-s100" not in COMMITTED, reason="no results are kept here")
+def test_a_committed_cell_comes_out_again() -> None:
+    """Its first sessions, for what comes later changes nothing in them."""
+    if not Path(os.environ.get("EBBFLOW_DATA", ""), "mnist").is_dir():
+        pytest.skip("EBBFLOW_DATA names no folder with mnist/")
+    cell = all_cells(["full"], [100])["mnist-o0.0-a0.3-s100"]
+    kept = read_result(RESULTS, cell.name)
+    found = experiment.run(cell.with_settings({"sessions": 3}).config)
+    for name, curve in curves(found.rounds).items():
+        lane = Lane(name.algorithm, name.method, name.session)
+        ours = window_accuracy(curve, 5)
+        assert ours == pytest.approx(window_accuracy(kept.curves[lane], 5), abs=0.05)
+
+
 # --- the page ------------------------------------------------------------------------------------
 
 
@@ -116,7 +135,7 @@ def test_a_page_needs_a_window(tmp_path: Path) -> None:
 
 
 def test_leads_are_those_of_the_rows(some: Path) -> None:
-    rows = accuracy_rows("mnist", some, 1)
+    rows = accuracy_rows("mnist", some, Window(1))
     # At round 1 of the curves that were made up, the starts are 20, 30 and 40 points apart.
     found = gains(rows)
     ours = {name: value for name, (value, _) in found.items()}

@@ -96,7 +96,7 @@ def fit(
     console = Console()
     for table in fit_tables(found):
         console.print(table)
-    typer.echo(f"window {found.window}, reading {found.reading}: {write_fit(found, results)}")
+    typer.echo(f"{found.window}; reading {found.reading}: {write_fit(found, results)}")
 
 
 @app.command("compare")
@@ -104,8 +104,11 @@ def compare(
     name: Id,
     window: Annotated[
         int | None,
-        typer.Option("--window", min=1, help="First rounds; by default the fitted number."),
+        typer.Option("--window", min=1, help="So many rounds; by default what was fitted."),
     ] = None,
+    early: Annotated[
+        bool, typer.Option("--early", help="With the last round of the session before as first.")
+    ] = False,
     results: Results = Path("results"),
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write rows.")] = None,
     markdown: Annotated[
@@ -121,8 +124,12 @@ def compare(
 
     from ebbflow.reproduction import rendering
     from ebbflow.reproduction.reports import report
+    from ebbflow.reproduction.windows import Window
 
-    found = report(name, results, window)
+    if early and window is None:
+        raise EbbflowError("--early says where a window begins: add its length, as in --window 5")
+    given = None if window is None else Window(window, early)
+    found = report(name, results, given)
     for path, text in (
         (csv, rendering.as_csv),
         (markdown, rendering.as_markdown),

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbflow.config import Config
-from ebbflow.metrics import mean_and_deviation, window_accuracy
+from ebbflow.metrics import mean_and_deviation
 from ebbflow.paper.presets import SEEDS
 from ebbflow.reproduction.cells import Cell
 from ebbflow.reproduction.results import Lane, Result, read_result
 from ebbflow.reproduction.running import is_done
 from ebbflow.reproduction.studies import SCALES, Scale, cells_of
+from ebbflow.reproduction.windows import Window
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,10 @@ class Family:
         """Return the session of the k-th transition."""
         return self.config.pilot.sessions + 2 + transition
 
-    def windows(self, algorithm: str, method: str, transition: int, window: int) -> list[float]:
+    def windows(self, algorithm: str, method: str, transition: int, window: Window) -> list[float]:
         """Return the window accuracies, seed by seed; empty where there are none."""
         lane = Lane(algorithm, method, self.session(transition))
-        return [
-            window_accuracy(result.curves[lane], window)
-            for result in self.results
-            if lane in result.curves
-        ]
+        return [result.accuracy(lane, window) for result in self.results if lane in result.curves]
 
 
 def known_seeds(results: Path) -> tuple[int, ...]:

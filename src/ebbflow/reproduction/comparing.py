@@ -31,11 +31,12 @@ from ebbflow.reproduction.studies import (
     scale_variants,
     study,
 )
+from ebbflow.reproduction.windows import Window
 
 LARGE = 2.5
 """Points beyond which a difference is listed, with a cause or as unexplained."""
 FIRST_TEN = 10
-"""The window of the appendix, which states it."""
+"""The rounds of the appendix, which states them."""
 
 
 class Theirs(NamedTuple):
@@ -154,7 +155,7 @@ def chosen(found: Sequence[Family]) -> list[Family]:
     return []
 
 
-def accuracy_rows(dataset: str, results: Path, window: int) -> list[Row]:
+def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
     """Return the rows of an accuracy table for which there are results."""
     name = f"{dataset}-accuracy"
     paper: dict[tuple[float, float, str, int], dict[str, Theirs]] = {}
@@ -203,7 +204,9 @@ def check_of(family: Family) -> str:
     return ""
 
 
-def _ours(family: Family, algorithm: str, transition: int, window: int) -> dict[str, list[float]]:
+def _ours(
+    family: Family, algorithm: str, transition: int, window: Window
+) -> dict[str, list[float]]:
     each = {
         method: family.windows(algorithm, method, transition, window)
         for method in METHODS
@@ -212,7 +215,7 @@ def _ours(family: Family, algorithm: str, transition: int, window: int) -> dict[
     return {method: values for method, values in each.items() if values}
 
 
-def first_ten_rows(name: str, results: Path, window: int) -> list[Row]:
+def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
     """Return the rows of a table of the appendix for which there are results."""
     kinds = {title: kind for kind, title in KINDS.items()}
     paper: dict[tuple[str, str, str, int], dict[str, Theirs]] = {}
@@ -261,7 +264,7 @@ ABLATIONS = {
 """By id: the column of the paper's table, the variants, the transitions."""
 
 
-def ablation_rows(name: str, results: Path, window: int) -> list[Row]:
+def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
     """Return the rows of an ablation for which there are results."""
     column, variants, transitions = ABLATIONS[name]
     paper: dict[tuple[str, int], dict[str, Theirs]] = {}
@@ -381,7 +384,7 @@ def sentence(found: Agreement) -> str:
     )
 
 
-def comparison(name: str, results: Path, window: int) -> Report:
+def comparison(name: str, results: Path, window: Window) -> Report:
     """Return an accuracy table or a table of the appendix beside the paper's."""
     if name.startswith("first10"):
         rows = first_ten_rows(name, results, window)
@@ -395,11 +398,11 @@ def comparison(name: str, results: Path, window: int) -> Report:
     return Report(
         name,
         study(name).title,
-        [f"Mean accuracy in percent over the first {window} rounds of a session.", sentence(found)],
+        [f"Mean accuracy in percent over {window}.", sentence(found)],
         grids,
         [line for row in rows for line in row.flat()],
         {
-            "window": window,
+            "window": window.mark,
             "rows": found.rows,
             "winner_agrees": found.winners,
             "order_agrees": found.orders,
@@ -511,7 +514,7 @@ def large_differences(rows: Sequence[Row]) -> Grid:
     return Grid(f"Differences of more than {LARGE:g} points", head, found)
 
 
-def ablation(name: str, results: Path, window: int) -> Report:
+def ablation(name: str, results: Path, window: Window) -> Report:
     """Return an ablation beside the paper's."""
     rows = ablation_rows(name, results, window)
     grids = []
@@ -546,12 +549,12 @@ def ablation(name: str, results: Path, window: int) -> Report:
         name,
         study(name).title,
         [
-            f"Mean accuracy of `warm_start` in percent over the first {window} rounds.",
+            f"Mean accuracy of `warm_start` in percent over {window}.",
             ablation_sentence(rows),
         ],
         grids,
         [line for row in rows for line in row.flat()],
-        {"window": window, "rows": len(rows)},
+        {"window": window.mark, "rows": len(rows)},
     )
 
 

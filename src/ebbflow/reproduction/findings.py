@@ -8,17 +8,17 @@ from pathlib import Path
 from statistics import median
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.metrics import window_accuracy
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.cells import Spread, make_cell
 from ebbflow.reproduction.collecting import families, shown
-from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, chosen
+from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, check_of, chosen
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import SEED, printed_cell
 from ebbflow.reproduction.rendering import Grid
 from ebbflow.reproduction.results import Lane, Result, read_result
-from ebbflow.reproduction.studies import BESIDE, RAN
+from ebbflow.reproduction.studies import BESIDE, RAN, accuracy_file
+from ebbflow.reproduction.windows import Window
 
 OTHERS = ("previous", "average", "continuous")
 REPEATED = 6
@@ -98,7 +98,7 @@ def not_first(rows: Sequence[Row]) -> list[str]:
 # --- the window ----------------------------------------------------------------------------------
 
 
-def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[int]) -> Grid:
+def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[Window]) -> Grid:
     """Return how far the agreement depends on the window that is read off."""
     lines = []
     for dataset in datasets:
@@ -109,7 +109,7 @@ def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[int]) 
                 lines.append(
                     [
                         DATASETS[dataset],
-                        str(window),
+                        window.mark,
                         f"{found.winners} of {found.rows}",
                         f"{found.orders} of {found.rows}",
                         medians,
@@ -117,6 +117,33 @@ def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[int]) 
                 )
     head = ["data set", "window", "same winner", "same order", "median absolute difference"]
     return Grid("Sensitivity to the window", head, lines)
+
+
+def early_evidence(results: Path, window: Window) -> Iterator[str]:
+    """Yield what AG News without common labels says about where the paper's windows begin."""
+    paper = {
+        row.algorithm: row.accuracy
+        for row in reference.accuracies(accuracy_file("agnews"))
+        if (row.overlap, row.alpha, row.transition, row.method) == (0.0, 0.7, 2, "previous")
+    }
+    found = []
+    for family in chosen(families("agnews-accuracy", results)):
+        algorithm, part = family.config.algorithm[0], family.config.partition
+        if algorithm in paper and (part.overlap, part.alpha) == (0.0, 0.7) and not check_of(family):
+            lane = Lane(algorithm, "previous", family.session(2))
+            result = family.results[0]
+            before = result.curves[lane._replace(session=lane.session - 1)][-1]
+            first = Window(window.length - 1).accuracy([], result.curves[lane])
+            found.append(
+                f"{algorithm}: {before:.1f} in the last round before, then {first:.2f} on "
+                f"average over {window.length - 1} rounds (the paper's {paper[algorithm]:.2f} is "
+                f"{1 / window.length:.0%} of {window.length * paper[algorithm]:.1f})"
+            )
+    if found:
+        yield (
+            "AG News without common labels, which took no part in the fit, shows it by itself. "
+            f"There `previous` has, at transition 2: {'; '.join(found)}.\n"
+        )
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -144,7 +171,7 @@ def farthest(result: Result, algorithm: str) -> float:
     )
 
 
-def printed_distance(results: Path, window: int) -> tuple[list[str], list[Grid]]:
+def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Grid]]:
     """Return what the printed distance does on MNIST, beside the authors'."""
     spread = Spread("mnist", overlap=0.0, alpha=0.3)
     try:
@@ -173,19 +200,19 @@ def printed_distance(results: Path, window: int) -> tuple[list[str], list[Grid]]
             session = authors.pilot + 2 + k
             warm, average = Lane(name, "warm_start", session), Lane(name, "average", session)
             values = (
-                window_accuracy(authors.curves[warm], window),
-                window_accuracy(printed.curves[warm], window),
-                window_accuracy(authors.curves[average], window),
+                authors.accuracy(warm, window),
+                printed.accuracy(warm, window),
+                authors.accuracy(average, window),
             )
             rows.append([name, str(k), *(f"{value:.2f}" for value in values)])
     head = ["algorithm", "transition", "authors' distance", "printed distance", "`average`"]
-    return lines, [grid, Grid(f"Accuracy over the first {window} rounds", head, rows)]
+    return lines, [grid, Grid(f"Accuracy over {window}", head, rows)]
 
 
 # --- AG News -------------------------------------------------------------------------------------
 
 
-def news_findings(results: Path, window: int) -> tuple[list[str], list[Grid]]:
+def news_findings(results: Path, window: Window) -> tuple[list[str], list[Grid]]:
     """Return what happens on AG News without common labels, and with many."""
     rows = accuracy_rows("agnews", results, window)
     lines = []
@@ -218,7 +245,7 @@ def news_findings(results: Path, window: int) -> tuple[list[str], list[Grid]]:
 # --- P -------------------------------------------------------------------------------------------
 
 
-def pilot_length_grid(results: Path, window: int) -> Grid:
+def pilot_length_grid(results: Path, window: Window) -> Grid:
     """Return the warm start after one pilot session and after three, at the same transitions."""
     lines = []
     long = {f.config.dataset: f for f in families("pilot-ema", results) if _averaged(f.name)}

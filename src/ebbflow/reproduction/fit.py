@@ -1,7 +1,8 @@
 """Which window, and which of the disputed readings: fitted on two MNIST cells, and nowhere else.
 
-The paper says "initial rounds" in its main text and ten in its appendix; its text and its authors'
-code differ in the step rule, the distance, where session P+1 starts from, and who teaches
+The paper says "initial rounds" in its main text and ten in its appendix, and whether its windows
+begin with a session or one entry early is open (`ebbflow.reproduction.windows`). Its text and its
+authors' code differ in the step rule, the distance, where session P+1 starts from, and who teaches
 Continuous there. All of them are tried on the cells with overlap 0.0 and 0.2 at alpha 0.3 under one
 seed, with three algorithms. What fits best there is applied unchanged to everything else.
 """
@@ -18,16 +19,17 @@ from typing import Any
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
-from ebbflow.metrics import window_accuracy
 from ebbflow.records import read_json
 from ebbflow.reproduction.cells import METHODS, Cell, Spread, make_cell
 from ebbflow.reproduction.reference import accuracies
 from ebbflow.reproduction.results import Lane, Result, read_result
 from ebbflow.reproduction.studies import BESIDE, RAN, accuracy_file
+from ebbflow.reproduction.windows import Window, parse
 
 DATASET, OVERLAPS, ALPHA, SEED = "mnist", (0.0, 0.2), 0.3, 100
 ALGORITHMS = ("fedprox", "fedacg", "scaffold-authors")
-WINDOWS = range(1, 16)
+LENGTHS = range(1, 16)
+WINDOWS = tuple(Window(length, early) for early in (False, True) for length in LENGTHS)
 FILE = "fit.json"
 
 
@@ -138,23 +140,23 @@ class Fit:
     window.
     """
 
-    window: int
+    window: Window
     reading: str
-    errors: Mapping[str, Mapping[int, float]]
-    methods: Mapping[str, Mapping[int, float]]
+    errors: Mapping[str, Mapping[Window, float]]
+    methods: Mapping[str, Mapping[Window, float]]
 
 
 def fit(results: Path) -> Fit:
     """Return the window and the reading with the least mean absolute difference."""
     read: dict[str, Result] = {}
-    errors: dict[str, dict[int, float]] = {}
-    by_method: dict[str, dict[str, dict[int, float]]] = {}
+    errors: dict[str, dict[Window, float]] = {}
+    by_method: dict[str, dict[str, dict[Window, float]]] = {}
     for reading in READINGS:
         found = {
             method: {
                 window: [
-                    abs(window_accuracy(curve, window) - paper)
-                    for curve, paper in _pairs(results, read, reading, method)
+                    abs(result.accuracy(lane, window) - paper)
+                    for result, lane, paper in _pairs(results, read, reading, method)
                 ]
                 for window in WINDOWS
             }
@@ -174,8 +176,8 @@ def fit(results: Path) -> Fit:
 
 def _pairs(
     results: Path, read: dict[str, Result], reading: Reading, method: str
-) -> Iterator[tuple[list[float], float]]:
-    """Yield our curve and the paper's accuracy for every row of the two cells."""
+) -> Iterator[tuple[Result, Lane, float]]:
+    """Yield our result and lane and the paper's accuracy for every row of the two cells."""
     for overlap in OVERLAPS:
         name = _sources(reading, overlap)[method].name
         if name not in read:
@@ -187,21 +189,21 @@ def _pairs(
                 continue
             if row.algorithm in ALGORITHMS:
                 lane = Lane(row.algorithm, method, result.pilot + 2 + row.transition)
-                yield list(result.curves[lane]), row.accuracy
+                yield result, lane, row.accuracy
 
 
 def write_fit(found: Fit, results: Path) -> Path:
     """Write what was chosen and the table that led to it."""
     path = results / FILE
 
-    def rounded(errors: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, float]]:
+    def rounded(errors: Mapping[str, Mapping[Window, float]]) -> dict[str, dict[str, float]]:
         return {
-            name: {str(w): round(error, 3) for w, error in by_window.items()}
+            name: {w.mark: round(error, 3) for w, error in by_window.items()}
             for name, by_window in errors.items()
         }
 
     content = {
-        "window": found.window,
+        "window": found.window.mark,
         "reading": found.reading,
         "cells": [_cell(Reading(), overlap).name for overlap in OVERLAPS],
         "algorithms": list(ALGORITHMS),
@@ -221,11 +223,11 @@ def read_fit(results: Path) -> Fit:
         )
     content = read_json(path)
 
-    def by_window(errors: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
-        return {name: {int(w): e for w, e in each.items()} for name, each in errors.items()}
+    def by_window(errors: Mapping[str, Mapping[str, float]]) -> dict[str, dict[Window, float]]:
+        return {name: {parse(w): e for w, e in each.items()} for name, each in errors.items()}
 
     return Fit(
-        int(content["window"]),
+        parse(content["window"]),
         str(content["reading"]),
         by_window(content["errors"]),
         by_window(content["methods"]),

@@ -10,6 +10,7 @@ from ebbflow.reproduction import adapting, comparing, ledgers
 from ebbflow.reproduction.fit import read_fit
 from ebbflow.reproduction.rendering import Report
 from ebbflow.reproduction.studies import STUDIES, study
+from ebbflow.reproduction.windows import Window
 
 _PLAIN: dict[str, Callable[[Path], Report]] = {
     "resources-100": lambda results: ledgers.resources("resources-100", results),
@@ -27,7 +28,12 @@ FIGURES = tuple(
 """What is drawn instead of compared."""
 
 
-def report(name: str, results: Path, window: int | None = None) -> Report:
+def appendix_window(results: Path) -> Window:
+    """Return the ten rounds that the appendix speaks of, counted as was fitted."""
+    return Window(comparing.FIRST_TEN, read_fit(results).window.early)
+
+
+def report(name: str, results: Path, window: Window | None = None) -> Report:
     """Return a table beside the paper's; the window is the fitted one unless another is given."""
     study(name)
     if name in FIGURES:
@@ -35,8 +41,7 @@ def report(name: str, results: Path, window: int | None = None) -> Report:
     if name in _PLAIN:
         return _PLAIN[name](results)
     if name.startswith("first10"):
-        # The appendix says itself what its window is.
-        return comparing.comparison(name, results, window or comparing.FIRST_TEN)
+        return comparing.comparison(name, results, window or appendix_window(results))
     fitted = read_fit(results).window if window is None else window
     if name in comparing.ABLATIONS:
         return comparing.ablation(name, results, fitted)

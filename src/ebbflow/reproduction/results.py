@@ -25,6 +25,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.records import ENVIRONMENT, Records, Round, read_json
 from ebbflow.reproduction.cells import Cell, described
+from ebbflow.reproduction.windows import Window
 
 RESULTS = Path("results")
 """The folder of the results that are kept, in the repository."""
@@ -66,6 +67,11 @@ class Result:
     def pilot(self) -> int:
         """P."""
         return self.config.pilot.sessions
+
+    def accuracy(self, lane: Lane, window: Window) -> float:
+        """Return the accuracy of a session's window; a session before it there must be."""
+        before = self.curves[lane._replace(session=lane.session - 1)]
+        return window.accuracy(before, self.curves[lane])
 
     def rounds(self) -> Iterator[Round]:
         """Yield what records hold of every round, without losses and rates."""

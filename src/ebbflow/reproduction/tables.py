@@ -9,19 +9,21 @@ from typing import Any
 
 from rich.table import Table
 
-from ebbflow.reproduction.fit import WINDOWS, Fit
+from ebbflow.reproduction.fit import LENGTHS, Fit
 from ebbflow.reproduction.reports import FIGURES
 from ebbflow.reproduction.running import is_done
 from ebbflow.reproduction.speed import seconds
 from ebbflow.reproduction.studies import SCALES, STUDIES, cells_of, default_seeds
+from ebbflow.reproduction.windows import Window
 
 
 def fit_tables(found: Fit) -> Iterator[Table]:
     """Yield the errors of every reading and window, and those of the best reading by method."""
-    title = "Mean absolute difference from the paper (points), by reading and window"
-    yield _errors("reading", found.errors, title, found)
-    title = f"The same for {found.reading}, by method"
-    yield _errors("method", found.methods, title, found)
+    for early, where in ((False, "from the first round on"), (True, "from the round before on")):
+        title = f"Mean absolute difference from the paper (points), by reading: windows {where}"
+        yield _errors("reading", found.errors, title, found, early)
+        title = f"The same for {found.reading}, by method"
+        yield _errors("method", found.methods, title, found, early)
 
 
 def states(results: Path) -> list[dict[str, Any]]:
@@ -90,16 +92,20 @@ def duration(minutes: float | None) -> str:
     return f"{minutes / 60:.1f} h" if minutes < 1440 else f"{minutes / 1440:.1f} d"
 
 
-def _errors(head: str, errors: Mapping[str, Mapping[int, float]], title: str, found: Fit) -> Table:
+def _errors(
+    head: str,
+    errors: Mapping[str, Mapping[Window, float]],
+    title: str,
+    found: Fit,
+    early: bool,
+) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column(head, no_wrap=True)
-    for window in WINDOWS:
-        table.add_column(str(window), justify="right")
+    for length in LENGTHS:
+        table.add_column(str(length), justify="right")
     for name, by_window in errors.items():
-        least = min(by_window.values())
-        cells = [
-            f"[bold]{error:.2f}[/]" if error == least else f"{error:.2f}"
-            for error in by_window.values()
-        ]
+        own = [by_window[Window(length, early)] for length in LENGTHS]
+        least = min(own)
+        cells = [f"[bold]{error:.2f}[/]" if error == least else f"{error:.2f}" for error in own]
         table.add_row(f"[bold]{name}[/]" if name == found.reading else name, *cells)
     return table
