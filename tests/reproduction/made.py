@@ -14,6 +14,8 @@ from ebbflow.reproduction.results import write_result
 Level = Callable[[str, str, int, int], float]
 """Accuracy in percent by algorithm, method, session and round."""
 
+ROUNDS = 16
+"""Of a session, at most: what windows and fits look at, and no more."""
 MEASURED = {"resumed": False, "seconds": 60.0, "cpu_seconds": 100.0, "memory": 2**29}
 
 
@@ -33,7 +35,7 @@ def pretended(cell: Cell, level: Level = rising) -> Records:
             about = {"algorithm": algorithm, "method": method, "seed": cell.seed}
             for s in range(1, config.sessions + 1):
                 here = [*range(count)] if s % 2 else [*range(count, 2 * count)]
-                length = (config.rounds if s > config.pilot.sessions else config.pilot.rounds) or 1
+                length = min(ROUNDS, config.rounds or 1)
                 past = range(config.pilot.sessions + 1, s)
                 probed = method == "warm_start" and s > config.pilot.sessions
                 events.append(

@@ -29,7 +29,7 @@ from ebbflow.reproduction.rendering import as_csv, as_html, as_json, as_markdown
 from ebbflow.reproduction.reports import report
 from ebbflow.reproduction.studies import RAN, accuracy_file, cells_of
 from ebbflow.reproduction.windows import Window
-from tests.reproduction.made import Level, write_made
+from tests.reproduction.made import ROUNDS, Level, write_made
 
 WINDOW = Window(7)
 FIRST = cells_of("mnist-accuracy", "full", (100,))[:1]  # overlap 0.0, alpha 0.3
@@ -199,7 +199,7 @@ def test_the_fit_notices_windows_that_begin_one_entry_early(tmp_path: Path) -> N
             method: str,
             session: int,
             t: int,
-            last: int = cell.config.rounds or 0,
+            last: int = ROUNDS,
             theirs: dict[tuple[str, int, str], float] = theirs,
         ) -> float:
             wanted = theirs.get((algorithm, session - 3, method), 50.0)

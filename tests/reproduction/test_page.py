@@ -38,7 +38,7 @@ from ebbflow.reproduction.speed import (
 )
 from ebbflow.reproduction.studies import all_cells, cells_of
 from ebbflow.reproduction.windows import Window
-from tests.reproduction.made import write_made
+from tests.reproduction.made import ROUNDS, write_made
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -171,7 +171,9 @@ def test_time_to_accuracy_charges_the_probe_if_asked(some: Path) -> None:
     assert (previous.rounds, previous.probed_rounds) == (9.0, 9.0)
     assert (previous.speed_up, previous.probed_speed_up) == pytest.approx((9.0, 4.5))
     assert previous.cost.latency == pytest.approx(9 * warm.cost.latency)
-    assert previous.gain == pytest.approx(40 * math.fsum(1 / t for t in range(1, 51)), abs=0.05)
+    assert previous.gain == pytest.approx(
+        40 * math.fsum(1 / t for t in range(1, ROUNDS + 1)), abs=0.05
+    )
     scaffold = found["scaffold", "warm_start"]
     assert scaffold.cost.energy > warm.cost.energy  # two vectors each way
     assert "9.0 × (4.5 × with the probe charged)" in summary_sentence(list(found.values()))
@@ -192,7 +194,7 @@ def test_a_start_that_never_arrives_is_said_to(tmp_path: Path) -> None:
 def test_the_papers_sums_are_what_a_run_counts(some: Path) -> None:
     found = cost_analysis(some)
     assert found.summary["equal"] is True
-    assert found.summary["probe_share"] == pytest.approx(1 / 50)
+    assert found.summary["probe_share"] == pytest.approx(1 / ROUNDS)
 
 
 def test_resources_divide_the_time_by_the_algorithms_at_once(tmp_path: Path) -> None:

@@ -88,11 +88,11 @@ def curves(dataset: str, results: Path, path: Path) -> None:
         axis.set_visible(True)
         _draw(axis, panel)
     for axis, name in zip(axes[0], columns, strict=True):
-        axis.set_title(ALGORITHMS[name], fontsize=10)
+        axis.set_title(ALGORITHMS[name], fontsize=10, pad=14)
     for axis, setting in zip(axes[:, 0], settings, strict=True):
         axis.set_ylabel(f"{setting}\naccuracy (%)", fontsize=8)
     for axis in axes[-1]:
-        axis.set_xlabel("round", fontsize=8)
+        axis.set_xlabel("round, from the first transition on", fontsize=8)
     handles, labels = next(a for a in axes.flat if a.get_visible()).get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     fig.suptitle(f"{DATASETS[dataset]}: accuracy on the labels present", x=0.01, ha="left")
@@ -108,29 +108,26 @@ def _setting(family: Family) -> str:
 def _draw(axis: Axes, panel: Panel) -> None:
     """Draw the sessions with a choice, one after another."""
     family, config = panel.family, panel.family.config
-    sessions = range(config.pilot.sessions + 3, config.sessions + 1)
-    length = config.rounds or 1
+    first = config.pilot.sessions + 3
+    sessions = range(first, config.sessions + 1)
+    length = family.results[0].facts["sessions"][-1]["rounds"]
     for method in config.methods:
         lines = [
             [value for s in sessions for value in result.curves[Lane(panel.algorithm, method, s)]]
             for result in family.results
         ]
-        steps = [
-            (s - config.pilot.sessions - 1) * length + t
-            for s in sessions
-            for t in range(1, length + 1)
-        ]
         by_round = list(zip(*lines, strict=True))
+        steps = range(1, len(by_round) + 1)
         colour = COLOURS.get(method)
         means = [sum(values) / len(values) for values in by_round]
         axis.plot(steps, means, label=method, color=colour, linewidth=1.2)
         least, most = [min(v) for v in by_round], [max(v) for v in by_round]
         axis.fill_between(steps, least, most, color=colour, alpha=0.15, linewidth=0)
     for s in sessions:
-        start = (s - config.pilot.sessions - 1) * length
+        start = (s - first) * length
         axis.axvline(start + 0.5, color="0.8", linewidth=0.8, zorder=0)
         axis.annotate(
-            f"{s - config.pilot.sessions - 2}.",
+            f"{s - first + 1}.",
             (start + 1, 1.0),
             xycoords=("data", "axes fraction"),
             fontsize=7,

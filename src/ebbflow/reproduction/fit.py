@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -100,6 +101,7 @@ def _sources(reading: Reading, overlap: float) -> dict[str, Cell]:
     return found
 
 
+@cache
 def _cell(reading: Reading, overlap: float, *methods: str) -> Cell:
     spread = Spread(DATASET, overlap=overlap, alpha=ALPHA)
     if not reading.marks:
@@ -152,11 +154,12 @@ def fit(results: Path) -> Fit:
     errors: dict[str, dict[Window, float]] = {}
     by_method: dict[str, dict[str, dict[Window, float]]] = {}
     for reading in READINGS:
+        pairs = {method: list(_pairs(results, read, reading, method)) for method in METHODS}
         found = {
             method: {
                 window: [
                     abs(result.accuracy(lane, window) - paper)
-                    for result, lane, paper in _pairs(results, read, reading, method)
+                    for result, lane, paper in pairs[method]
                 ]
                 for window in WINDOWS
             }
