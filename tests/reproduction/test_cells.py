@@ -37,6 +37,7 @@ def test_a_cell_is_known_by_all_that_may_change_its_result_and_by_nothing_else()
         {"checkpoint__seconds": 1.0},
         {"wireless__speed": 3.0},
         {"device": "cuda"},
+        {"model__weights": "weights.safetensors"},
     ):
         assert cell(**free).digest == plain, free
     for counts in (
@@ -46,13 +47,15 @@ def test_a_cell_is_known_by_all_that_may_change_its_result_and_by_nothing_else()
         {"seeds": [101]},
         {"precision": "bf16"},
         {"continuous__first": "none"},
-        {"model__weights": "weights.safetensors"},
     ):
         assert cell(**counts).digest != plain, counts
 
 
-def test_where_a_file_of_weights_lies_is_not_part_of_a_cell() -> None:
-    assert cell(model__weights="a/w.safetensors").digest == cell(model__weights="/b/c").digest
+def test_the_papers_resnets_need_weights_and_small_ones_do_not() -> None:
+    for name in ("cifar10-accuracy", "tinyimagenet-accuracy"):
+        assert all(c.pretrained for c in cells_of(name, "full", (100,)))
+        assert not any(c.pretrained for c in cells_of(name, "small", (100,)))
+    assert not any(c.pretrained for c in cells_of("svhn-accuracy", "full", (100,)))
 
 
 def test_a_key_at_its_default_changes_no_digest() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def test_cells_run_in_processes_of_their_own_and_only_once(tmp_path: Path) -> No
     said: list[str] = []
     with pytest.raises(EbbflowError, match=r"1,437 of 1,000,000 training samples here"):
         compute(too_few, tmp_path, tmp_path / "runs", keep=False)
+    with pytest.raises(EbbflowError, match="give them by --weights"):
+        compute(replace(good, pretrained=True), tmp_path, tmp_path / "runs", keep=False)
     assert run_cells([good], tmp_path, tmp_path / "runs", say=said.append) == []
     assert is_done(good, tmp_path) and not is_done(too_few, tmp_path)
     assert not is_done(Cell("good-s7", {**small, "rounds": 2}), tmp_path)

@@ -39,10 +39,7 @@ WHOLE = {
 
 def described(config: Config) -> dict[str, Any]:
     """Return the settings that a result depends on, as JSON has them."""
-    values = config.model_dump(mode="json", exclude=set(FREE))
-    # Where the file lies on a machine is not what it holds.
-    values["model"]["weights"] = None if config.model.weights is None else "given"
-    return values
+    return config.model_dump(mode="json", exclude=_excluded())
 
 
 def digest(config: Config) -> str:
@@ -50,23 +47,29 @@ def digest(config: Config) -> str:
 
     Defaults are left out, so that a key that is added to the configuration changes no digest.
     """
-    values = config.model_dump(mode="json", exclude=set(FREE), exclude_defaults=True)
-    if config.model.weights is not None:
-        values["model"]["weights"] = "given"
+    values = config.model_dump(mode="json", exclude=_excluded(), exclude_defaults=True)
     return sha256(json.dumps(values, sort_keys=True).encode())[:16]
+
+
+def _excluded() -> dict[str, Any]:
+    # Where a file of weights lies is no setting: a cell that needs one says so, and its result
+    # holds the file's digest.
+    return {**dict.fromkeys(FREE, True), "model": {"weights"}}
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
     """One run: ``values`` are its settings by dotted keys, on top of `BEHAVIOUR`.
 
-    ``whole`` is the least number of training samples that the data set must have; a ``theorem``
-    cell is made again beside Theorem 1 when it is over.
+    ``whole`` is the least number of training samples that the data set must have; ``pretrained``
+    cells start from weights that the user has to give; a ``theorem`` cell is made again beside
+    Theorem 1 when it is over.
     """
 
     name: str
     values: Mapping[str, Any]
     whole: int = 0
+    pretrained: bool = False
     theorem: bool = False
 
     @cached_property
@@ -172,4 +175,5 @@ def make_cell(
         *marks,
         f"s{seed}",
     ]
-    return Cell("-".join(named), values, 0 if subset else WHOLE[spread.dataset])
+    whole = 0 if subset else WHOLE[spread.dataset]
+    return Cell("-".join(named), values, whole, not subset and model.startswith("resnet"))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import sha256
 from ebbflow.records import CONFIG
 from ebbflow.reproduction.cells import Cell, digest
 from ebbflow.reproduction.results import result_digest, write_result
@@ -130,6 +131,11 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             f"{config.dataset} has {len(data.train):,} of {cell.whole:,} training samples here: "
             "get the whole data set, or choose --scale small"
         )
+    if cell.pretrained and config.model.weights is None:
+        raise EbbflowError(
+            "the paper's ResNets start from weights trained on ImageNet: give them by --weights, "
+            "or choose --scale small"
+        )
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
     with closing(progress_display(config)) as display:
         if resumed:
@@ -142,6 +148,8 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
         "seconds": round(time.monotonic() - began, 1),
         **_usage(),
     }
+    if config.model.weights is not None:
+        measured["weights"] = sha256(Path(config.model.weights).read_bytes())
     if cell.theorem:
         from ebbflow.bounds import examine  # noqa: PLC0415
 
