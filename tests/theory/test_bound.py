@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -339,3 +340,14 @@ def test_what_the_theorem_excludes_is_refused() -> None:
     of = Constants(beta=1.0, theta=0.0, zeta_1=1.0, zeta_2=0.0)
     with pytest.raises(EbbflowError, match=r"eta = 0.3 gives no bound: .* below 0.25; lower"):
         printed_terms(Round(0.3, 2, 0.0, devices), of)
+
+
+def test_the_example_stands_in_the_document_as_it_is_computed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text(encoding="utf-8")
+    table = page.split("| e | ‖∇F‖² | as printed | corrected |\n")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[1:]]
+    assert [int(row[0]) for row in rows] == [7, 30, 66, 67, 300]
+    for steps, *cells in rows:
+        found, printed, corrected = one_round(int(steps))
+        numbers = (float(found.squares.mean()), printed.total, corrected.total)
+        assert [f"{number:.2e}".replace("-", "−", number < 0) for number in numbers] == cells
