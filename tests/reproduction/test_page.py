@@ -19,7 +19,7 @@ from ebbflow.reproduction.cells import described
 from ebbflow.reproduction.collecting import known_seeds
 from ebbflow.reproduction.comparing import accuracy_rows
 from ebbflow.reproduction.figures import figure, svhn_rounds
-from ebbflow.reproduction.findings import farthest, gains, lead, not_first, repeated_rows
+from ebbflow.reproduction.findings import farthest, gains, held_out, lead, not_first, repeated_rows
 from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit_cells, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
 from ebbflow.reproduction.page import page_text, write_page
@@ -144,6 +144,13 @@ def test_leads_are_those_of_the_rows(some: Path) -> None:
     row = next(row for row in rows if (row.algorithm, row.transition) == ("moon", 2))
     assert lead(row)[1] == pytest.approx(92.04 - 76.92)
     assert not_first(rows) == []
+
+
+def test_rows_of_the_fit_are_told_from_the_others(some: Path) -> None:
+    rows = [row for row in accuracy_rows("mnist", some, Window(5)) if row.counted]
+    assert {row.algorithm for row in held_out(rows)} == {"moon"}  # of the fit's own cell
+    news = accuracy_rows("agnews", some, Window(5))
+    assert held_out(news) == news
 
 
 def test_uniform_weights_are_no_distance_from_uniform(some: Path) -> None:

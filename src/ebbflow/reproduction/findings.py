@@ -14,7 +14,7 @@ from ebbflow.reproduction.cells import Spread, make_cell
 from ebbflow.reproduction.collecting import families, shown
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, check_of, chosen
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
-from ebbflow.reproduction.fit import SEED, printed_cell
+from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
 from ebbflow.reproduction.rendering import Grid
 from ebbflow.reproduction.results import Lane, Result, read_result
 from ebbflow.reproduction.studies import BESIDE, RAN, accuracy_file
@@ -117,6 +117,16 @@ def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[Window
                 )
     head = ["data set", "window", "same winner", "same order", "median absolute difference"]
     return Grid("Sensitivity to the window", head, lines)
+
+
+def held_out(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that took no part in the fit."""
+    fitted = {f"overlap {overlap}, alpha {ALPHA}" for overlap in OVERLAPS}
+    return [
+        row
+        for row in rows
+        if not (row.dataset == DATASET and row.setting in fitted and row.algorithm in FITTED)
+    ]
 
 
 def early_evidence(results: Path, window: Window) -> Iterator[str]:
