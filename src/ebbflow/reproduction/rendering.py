@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
@@ -30,15 +31,17 @@ thead th { border-bottom: 2px solid #444; }
 </head>
 <body>
 <h1>{{ report.title }}</h1>
-{% for line in report.lines %}<p>{{ line | marked }}</p>
+{% for line in report.lines %}<p>{{ line | marked | safe }}</p>
 {% endfor %}{% for grid in report.grids %}<h2>{{ grid.title }}</h2>
 <table>
-<thead><tr>{% for name in grid.head %}<th>{{ name | marked }}</th>{% endfor %}</tr></thead>
+<thead><tr>{% for name in grid.head %}<th>{{ name | marked | safe }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in grid.rows %}<tr>{% for cell in row %}<td>{{ cell | marked }}</td>{% endfor %}</tr>
+{% for row in grid.rows %}<tr>{% for cell in row -%}
+<td>{{ cell | marked | safe }}</td>
+{%- endfor %}</tr>
 {% endfor %}</tbody>
 </table>
-{% for note in grid.notes %}<p>{{ note | marked }}</p>
+{% for note in grid.notes %}<p>{{ note | marked | safe }}</p>
 {% endfor %}{% endfor %}</body>
 </html>
 """
@@ -121,12 +124,10 @@ def as_json(report: Report) -> str:
 def as_html(report: Report) -> str:
     """Return the report as one page without anything from elsewhere."""
     from jinja2 import Environment  # noqa: PLC0415 - only for those who ask for it
-    from markupsafe import Markup  # noqa: PLC0415
 
-    def marked(text: str) -> Markup:
-        safe = str(Markup.escape(text))
-        safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
-        return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
+    def marked(text: str) -> str:
+        safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+        return re.sub(r"`(.+?)`", r"<code>\1</code>", safe)
 
     environment = Environment(autoescape=True, keep_trailing_newline=True)
     environment.filters["marked"] = marked
