@@ -16,6 +16,7 @@ from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.layers import Layers, preset, preset_names, preset_text
 from ebbflow.paper import presets
+from ebbflow.reproduction.reference import NAMES
 from tests.paper.published import RATES, ROUNDS
 from tests.test_cli import ebbflow
 
@@ -54,16 +55,7 @@ FIRST_10 = [
     for kind, data, algorithm in product(kinds.split(), datasets.split(), algorithms.split())
 ]
 OURS = {
-    "MNIST": "mnist",
-    "FMNIST": "fmnist",
-    "Fashion-MNIST": "fmnist",
-    "SVHN": "svhn",
-    "CIFAR-10": "cifar10",
-    "CIFAR10": "cifar10",
-    "CIFAR-100": "cifar100",
-    "CIFAR100": "cifar100",
-    "TinyImageNet": "tinyimagenet",
-    "AG News": "agnews",
+    **NAMES,
     "Two-Shard": "two_shard",
     "Partial-Overlap": "partial_overlap",
     "Half": "half",

@@ -14,13 +14,13 @@ from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Session
 from ebbflow.metrics import curves
-from ebbflow.records import Round
 from ebbflow.report.costs import model_size, usages
 from ebbflow.reproduction.cells import Cell
 from ebbflow.reproduction.results import Lane, read_result
 from ebbflow.reproduction.running import compute, is_done, run_cells
 from ebbflow.simulate import Track
 from ebbflow.world import World
+from tests.watchers import Deaf
 
 VALUES: dict[str, Any] = {
     "dataset": "digits",
@@ -34,19 +34,11 @@ VALUES: dict[str, Any] = {
 CELL = Cell("digits-s7", VALUES)
 
 
-class Interruption:
+class Interruption(Deaf):
     """A watcher that stops a run when a session is over."""
 
     def __init__(self, session: int) -> None:
         self.session = session
-
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        pass
 
     def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         if session.index == self.session:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
-from types import TracebackType
+from typing import Self
+
+from ebbflow.bench.watching import Watching
 
 _PROC = Path("/proc")
 
@@ -55,35 +56,25 @@ def family(pid: int) -> list[int]:
     return found
 
 
-class Peak:
+class Peak(Watching):
     """The largest anonymous memory of a process and its descendants while the block runs."""
 
     def __init__(self, pid: int | None = None, every: float = 0.05) -> None:
+        super().__init__(every)
         self.pid = os.getpid() if pid is None else pid
         self.bytes = 0
-        self._every = every
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def look(self) -> int:
         """Return what is taken at this moment."""
         return sum(anonymous(member) for member in family(self.pid))
 
-    def _watch(self) -> None:
-        while not self._over.wait(self._every):
-            self.bytes = max(self.bytes, self.look())
-
-    def __enter__(self) -> Peak:
-        self.bytes = self.look()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
+    def _look(self) -> None:
         self.bytes = max(self.bytes, self.look())
+
+    def __enter__(self) -> Self:
+        self.bytes = self.look()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._look()

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
+from typing import Self
 
 from ebbflow import experiment
 from ebbflow.bench import works
@@ -24,6 +25,7 @@ from ebbflow.bench.machine import machine, versions
 from ebbflow.bench.results import Row, Suite
 from ebbflow.bench.suites import PRODUCTS
 from ebbflow.bench.timing import alternate, as_in_a_run, timed
+from ebbflow.bench.watching import Watching
 from ebbflow.bench.works import Work
 from ebbflow.core.types import Examples
 from ebbflow.layers import Layers
@@ -96,39 +98,29 @@ def place_of(frame: FrameType | None) -> tuple[str, str] | None:
     return found or (OTHER, OTHER)
 
 
-class Looks:
+class Looks(Watching):
     """Counts where the threads are while the block runs."""
 
     def __init__(self, every: float = EVERY) -> None:
+        super().__init__(every)
         self.places: Counter[tuple[str, str]] = Counter()
         self.looks = 0
-        self._every = every
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._interval = sys.getswitchinterval()
 
-    def _watch(self) -> None:
+    def _look(self) -> None:
         own = threading.get_ident()
-        while not self._over.wait(self._every):
-            self.looks += 1
-            for thread, frame in sys._current_frames().items():
-                place = None if thread == own else place_of(frame)
-                if place is not None:
-                    self.places[place] += 1
+        self.looks += 1
+        for thread, frame in sys._current_frames().items():
+            place = None if thread == own else place_of(frame)
+            if place is not None:
+                self.places[place] += 1
 
-    def __enter__(self) -> Looks:
+    def __enter__(self) -> Self:
         sys.setswitchinterval(self._every / 4)  # or a thread that computes would hold us up
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         sys.setswitchinterval(self._interval)
 
     def stages(self) -> dict[str, float]:
