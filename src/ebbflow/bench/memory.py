@@ -13,10 +13,11 @@ _PROC = Path("/proc")
 
 def anonymous(pid: int) -> int:
     """Return the bytes of a process that are its own and in no file, or 0 if it is gone."""
-    return _status(pid, "RssAnon")
+    return status(pid, "RssAnon")
 
 
-def _status(pid: int, field: str) -> int:
+def status(pid: int, field: str) -> int:
+    """Return the bytes in a field of a process's status, or 0 if they are not known."""
     try:
         lines = (_PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:

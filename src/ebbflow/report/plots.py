@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.metrics import Curve
 from ebbflow.records import Round
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # A palette that stays apart for colour-blind readers and in grey.
 COLOURS = {
@@ -47,19 +52,7 @@ def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
         for method in dict.fromkeys(r.method for r in own):
             curves = _curves([r for r in own if r.method == method])
             length = min(len(curve) for curve in curves)
-            steps = range(1, length + 1)
-            by_round = list(zip(*(curve[:length] for curve in curves), strict=True))
-            colour = COLOURS.get(method)
-            means = [sum(values) / len(values) for values in by_round]
-            (line,) = axis.plot(steps, means, label=method, color=colour, linewidth=1.5)
-            axis.fill_between(
-                steps,
-                [min(values) for values in by_round],
-                [max(values) for values in by_round],
-                color=line.get_color(),
-                alpha=0.15,
-                linewidth=0,
-            )
+            draw_curves(axis, [curve[:length] for curve in curves], method, linewidth=1.5)
         for session, boundary in _boundaries(own):
             axis.axvline(boundary + 0.5, color="0.75", linewidth=0.8, zorder=0)
             axis.annotate(
@@ -76,6 +69,16 @@ def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def draw_curves(axis: Axes, curves: Sequence[Curve], method: str, *, linewidth: float) -> None:
+    """Draw one method: the mean of its curves, in a band from the smallest to the largest."""
+    by_round = list(zip(*curves, strict=True))
+    steps = range(1, len(by_round) + 1)
+    means = [sum(values) / len(values) for values in by_round]
+    (line,) = axis.plot(steps, means, label=method, color=COLOURS.get(method), linewidth=linewidth)
+    least, most = [min(values) for values in by_round], [max(values) for values in by_round]
+    axis.fill_between(steps, least, most, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def _curves(rounds: Sequence[Round]) -> list[list[float]]:

@@ -23,8 +23,7 @@ from ebbflow.paper.presets import DATASETS
 from ebbflow.report.cost_tables import amount
 from ebbflow.report.costs import Published, estimate, model_size, published
 from ebbflow.reproduction import reference
-from ebbflow.reproduction.collecting import Family, families
-from ebbflow.reproduction.comparing import check_of, chosen
+from ebbflow.reproduction.collecting import Family, check_of, chosen, families
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.studies import RAN, study
 from ebbflow.wireless.cost import RoundCost, Task, round_task
@@ -93,7 +92,7 @@ def adaptations(family: Family) -> list[Adaptation]:
                 Adaptation(
                     config.dataset,
                     family.name,
-                    f"overlap {config.partition.overlap}, alpha {config.partition.alpha}",
+                    family.setting,
                     algorithm,
                     method,
                     target.value,

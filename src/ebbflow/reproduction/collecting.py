@@ -40,6 +40,11 @@ class Family:
         """The seeds whose results are there."""
         return tuple(result.seed for result in self.results)
 
+    @property
+    def setting(self) -> str:
+        """The overlap and alpha of a main table, as they are written."""
+        return f"overlap {self.config.partition.overlap}, alpha {self.config.partition.alpha}"
+
     def session(self, transition: int) -> int:
         """Return the session of the k-th transition."""
         return self.config.pilot.sessions + 2 + transition
@@ -77,6 +82,28 @@ def families(
         for scale, cells in found.values()
     ]
     return [family for family in each if family.results or missing]
+
+
+def chosen(found: Sequence[Family]) -> list[Family]:
+    """Return the families of the larger scale that is there."""
+    for scale in SCALES:
+        own = [family for family in found if family.scale == scale]
+        if own:
+            return own
+    return []
+
+
+def check_of(family: Family) -> str:
+    """Return what makes a family a check beside its table, or nothing if it is the table's own.
+
+    On the small scale SVHN has one with another precision, AG News with another local work.
+    """
+    config = family.config
+    if family.scale == "small" and config.dataset == "svhn" and config.precision == "fp32":
+        return "fp32"
+    if family.scale == "small" and config.dataset == "agnews" and config.partition.devices == 100:
+        return "100 devices"
+    return ""
 
 
 def shown(values: Sequence[float]) -> str:

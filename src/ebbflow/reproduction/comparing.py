@@ -15,16 +15,14 @@ from ebbflow.paper.presets import DATASETS, KINDS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.causes import cause_of
 from ebbflow.reproduction.cells import METHODS
-from ebbflow.reproduction.collecting import Family, families, shown
+from ebbflow.reproduction.collecting import Family, check_of, chosen, families, shown
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.studies import (
     ABLATION_ROWS,
     APPENDIX,
     GREY,
-    GREY_ABLATION,
     RAN,
     SIMILARITY_SCALES,
-    Scale,
     accuracy_file,
     pilot_variants,
     probe_variants,
@@ -145,16 +143,6 @@ class Row:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def chosen(found: Sequence[Family]) -> list[Family]:
-    """Return the families of the larger scale that is there."""
-    scales: tuple[Scale, ...] = ("full", "small")
-    for scale in scales:
-        own = [family for family in found if family.scale == scale]
-        if own:
-            return own
-    return []
-
-
 def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
     """Return the rows of an accuracy table for which there are results."""
     name = f"{dataset}-accuracy"
@@ -171,12 +159,11 @@ def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
         for algorithm, k in product(family.config.algorithm, (2, 4)):
             ours = _ours(family, algorithm, k, window)
             if ours:
-                as_run = "scaffold-authors" if algorithm == "scaffold" else algorithm
                 found.append(
                     Row(
                         name,
                         dataset,
-                        f"overlap {overlap}, alpha {alpha}",
+                        family.setting,
                         algorithm,
                         k,
                         family.config.model.kind or "",
@@ -184,24 +171,16 @@ def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
                         algorithm in RAN and not check,
                         family.seeds,
                         ours,
-                        paper.get((overlap, alpha, as_run, k), {}),
+                        paper.get((overlap, alpha, _as_run(algorithm), k), {}),
                         check,
                     )
                 )
     return found
 
 
-def check_of(family: Family) -> str:
-    """Return what makes a family a check beside its table, or nothing if it is the table's own.
-
-    On the small scale SVHN has one with another precision, AG News with another local work.
-    """
-    config = family.config
-    if family.scale == "small" and config.dataset == "svhn" and config.precision == "fp32":
-        return "fp32"
-    if family.scale == "small" and config.dataset == "agnews" and config.partition.devices == 100:
-        return "100 devices"
-    return ""
+def _as_run(algorithm: str) -> str:
+    """Return what the paper's authors ran under an algorithm's name."""
+    return "scaffold-authors" if algorithm == "scaffold" else algorithm
 
 
 def _ours(
@@ -236,8 +215,8 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
             ours = _ours(family, algorithm, k, window)
             if not ours:
                 continue
-            as_run = "scaffold-authors" if algorithm == "scaffold" else algorithm
-            theirs = paper.get((config.dataset, config.partition.kind, as_run, k), {})
+            key = config.dataset, config.partition.kind, _as_run(algorithm), k
+            theirs = paper.get(key, {})
             found.append(
                 Row(
                     name,
@@ -276,7 +255,6 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
     found = []
     for dataset in (*GREY, *ABLATION_ROWS):
         own = chosen([family for family in everyone if family.config.dataset == dataset])
-        overlap, alpha = GREY_ABLATION if dataset in GREY else ABLATION_ROWS[dataset][:2]
         algorithms = RAN if dataset in GREY else (ABLATION_ROWS[dataset][2],)
         named = {_variant_label(name, family): family for family in own}
         wanted = [_wanted(name, dataset, mark, changed) for mark, changed in variants(dataset)]
@@ -292,7 +270,7 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
                     Row(
                         name,
                         dataset,
-                        f"overlap {overlap}, alpha {alpha}",
+                        own[0].setting,
                         algorithm,
                         k,
                         own[0].config.model.kind or "",

@@ -15,10 +15,9 @@ from ebbflow.layers import Layers
 from ebbflow.paper.presets import ALGORITHMS, DATASETS
 from ebbflow.report.cost_tables import sweep_picture
 from ebbflow.report.costs import model_size, published_rounds, sweep, task_of
-from ebbflow.report.plots import COLOURS, drawing
+from ebbflow.report.plots import draw_curves, drawing
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations
-from ebbflow.reproduction.collecting import Family, families
-from ebbflow.reproduction.comparing import check_of, chosen
+from ebbflow.reproduction.collecting import Family, check_of, chosen, families
 from ebbflow.reproduction.illustrations import algorithm_illustration, system_model
 from ebbflow.reproduction.reports import FIGURES
 from ebbflow.reproduction.results import Lane
@@ -69,7 +68,7 @@ def curves(dataset: str, results: Path, path: Path) -> None:
         raise EbbflowError(
             f"there are no results of {dataset}: run `ebbflow paper run {dataset}-accuracy` first"
         )
-    settings = list(dict.fromkeys(_setting(panel.family) for panel in panels))
+    settings = list(dict.fromkeys(panel.family.setting for panel in panels))
     columns = [name for name in RAN if any(panel.algorithm == name for panel in panels)]
     pyplot = drawing()
     fig, axes = pyplot.subplots(
@@ -84,7 +83,7 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     for axis in axes.flat:
         axis.set_visible(False)
     for panel in panels:
-        axis = axes[settings.index(_setting(panel.family)), columns.index(panel.algorithm)]
+        axis = axes[settings.index(panel.family.setting), columns.index(panel.algorithm)]
         axis.set_visible(True)
         _draw(axis, panel)
     for axis, name in zip(axes[0], columns, strict=True):
@@ -100,11 +99,6 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     pyplot.close(fig)
 
 
-def _setting(family: Family) -> str:
-    part = family.config.partition
-    return f"overlap {part.overlap}, alpha {part.alpha}"
-
-
 def _draw(axis: Axes, panel: Panel) -> None:
     """Draw the sessions with a choice, one after another."""
     family, config = panel.family, panel.family.config
@@ -116,13 +110,7 @@ def _draw(axis: Axes, panel: Panel) -> None:
             [value for s in sessions for value in result.curves[Lane(panel.algorithm, method, s)]]
             for result in family.results
         ]
-        by_round = list(zip(*lines, strict=True))
-        steps = range(1, len(by_round) + 1)
-        colour = COLOURS.get(method)
-        means = [sum(values) / len(values) for values in by_round]
-        axis.plot(steps, means, label=method, color=colour, linewidth=1.2)
-        least, most = [min(v) for v in by_round], [max(v) for v in by_round]
-        axis.fill_between(steps, least, most, color=colour, alpha=0.15, linewidth=0)
+        draw_curves(axis, lines, method, linewidth=1.2)
     for s in sessions:
         start = (s - first) * length
         axis.axvline(start + 0.5, color="0.8", linewidth=0.8, zorder=0)

@@ -11,8 +11,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.cells import Spread, make_cell
-from ebbflow.reproduction.collecting import families, shown
-from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, check_of, chosen
+from ebbflow.reproduction.collecting import check_of, chosen, families, shown
+from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
 from ebbflow.reproduction.rendering import Grid

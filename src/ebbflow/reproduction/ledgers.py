@@ -10,8 +10,7 @@ from ebbflow import accounting
 from ebbflow.accounting import Cost, Plan, local_work, planned
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
-from ebbflow.reproduction.collecting import Family, families
-from ebbflow.reproduction.comparing import chosen
+from ebbflow.reproduction.collecting import Family, chosen, families
 from ebbflow.reproduction.rendering import Grid, Report, strict
 from ebbflow.reproduction.results import Result
 from ebbflow.reproduction.studies import study
@@ -71,7 +70,7 @@ def resources(name: str, results: Path) -> Report:
             mean_cpu, mean_memory = sum(cpu) / len(cpu), sum(memory) / len(memory)
             lines.append(
                 [
-                    f"{DATASETS[dataset]}, overlap {part.overlap}, alpha {part.alpha}",
+                    f"{DATASETS[dataset]}, {family.setting}",
                     algorithm,
                     _size(family),
                     clock(mean_cpu),

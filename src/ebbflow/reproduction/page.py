@@ -12,8 +12,8 @@ from ebbflow.core.files import write_atomically
 from ebbflow.paper.presets import DATASETS
 from ebbflow.report.markdown import table
 from ebbflow.reproduction import adapting, comparing, figures, findings, ledgers
-from ebbflow.reproduction.collecting import Family, families
-from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, chosen, first_ten_rows
+from ebbflow.reproduction.collecting import Family, chosen, families
+from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.fit import LENGTHS, Fit, read_fit
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.reports import FIGURES, appendix_window

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import signal
@@ -15,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ebbflow.bench.memory import status
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.records import CONFIG
@@ -168,10 +170,6 @@ def _usage() -> dict[str, float | int]:
 
 def _peak(spent: resource.struct_rusage) -> int:
     # The kernel's own figure survives exec, and so may be the parent's; this one does not.
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name == "VmHWM":
-                return int(value.split()[0]) * 1024
+    if found := status(os.getpid(), "VmHWM"):
+        return found
     return spent.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
