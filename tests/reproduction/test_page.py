@@ -83,12 +83,12 @@ def test_every_result_is_of_a_cell_that_the_code_would_run_today() -> None:
         )
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no results are kept in this checkout")
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
 def test_the_page_is_what_the_results_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_text(RESULTS)
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no results are kept in this checkout")
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
 def test_the_pictures_of_the_page_are_there() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGE.read_text(encoding="utf-8"))
     assert pictures
