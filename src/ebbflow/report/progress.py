@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -69,13 +70,15 @@ class ProgressDisplay:
         return done, len(self.config.seeds) * sum(lengths)
 
     def _status(self, world: World, session: Session, rounds: Sequence[Round]) -> str:
-        several = len(self.config.algorithm) > 1
         scores = "  ".join(
-            f"{r.algorithm + ' ' if several else ''}{r.method} {r.accuracy:.1f}" for r in rounds
+            f"{method} {fmean(r.accuracy for r in rounds if r.method == method):.1f}"
+            for method in dict.fromkeys(r.method for r in rounds)
         )
+        algorithms = len({r.algorithm for r in rounds})
+        of = f"mean of {algorithms} algorithms: " if algorithms > 1 else ""
         return (
-            f"seed {world.seed}  session {session.index}/{len(world.sessions)}  "
-            f"round {rounds[0].round}/{session.rounds}  {len(session.devices)} devices  {scores}"
+            f"seed {world.seed}  session {session.index}/{len(world.sessions)}  round "
+            f"{rounds[0].round}/{session.rounds}  {len(session.devices)} devices  {of}{scores}"
         )
 
 
