@@ -100,7 +100,10 @@ def _small_accuracy(dataset: str, overlap: float, seed: int) -> Iterator[Cell]:
     def cell(algorithms: Sequence[str], marks: Sequence[str] = ("small",), **more: Any) -> Cell:
         spread = Spread(dataset, overlap=overlap, alpha=0.3)
         variant = {**_SHORT[dataset], **more}
-        return make_cell(spread, algorithms, seed, variant=variant, marks=marks, subset=True)
+        methods = LABELLED if "fp32" in marks else None  # enough to hold two precisions together
+        return make_cell(
+            spread, algorithms, seed, methods=methods, variant=variant, marks=marks, subset=True
+        )
 
     first = overlap == OVERLAPS[dataset][0]
     if dataset in GREY:
