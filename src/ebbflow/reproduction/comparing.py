@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ebbflow.metrics import mean_and_deviation
 from ebbflow.paper.presets import DATASETS, KINDS
 from ebbflow.reproduction import reference
-from ebbflow.reproduction.causes import cause_of
+from ebbflow.reproduction.causes import UNEXPLAINED, cause_of
 from ebbflow.reproduction.cells import METHODS
 from ebbflow.reproduction.collecting import Family, check_of, chosen, families, shown
 from ebbflow.reproduction.rendering import Grid, Report
@@ -33,6 +33,8 @@ from ebbflow.reproduction.windows import Window
 
 LARGE = 2.5
 """Points beyond which a difference is listed, with a cause or as unexplained."""
+SCATTER = 2.0
+"""So many of the paper's standard deviations over seeds may be chance."""
 FIRST_TEN = 10
 """The rounds of the appendix, which states them."""
 
@@ -485,11 +487,19 @@ def large_differences(rows: Sequence[Row]) -> Grid:
                     f"{row.mean(column):.2f}",
                     f"{row.theirs[column].mean:.2f}",
                     _apart(row, column),
-                    cause_of(row.study, row.dataset, row.setting, row.algorithm, column),
+                    _cause(row, column),
                 ]
             )
     head = ["setting", "algorithm", "transition", "method", "ours", "paper", "difference", "cause"]
     return Grid(f"Differences of more than {LARGE:g} points", head, found)
+
+
+def _cause(row: Row, column: str) -> str:
+    """Return why a difference is large: what we know, or the scatter of the paper's seeds."""
+    known = cause_of(row.study, row.dataset, row.setting, row.algorithm, column)
+    if known == UNEXPLAINED and abs(row.deviations(column)) <= SCATTER:
+        return f"seeds: within {SCATTER:g} standard deviations of the paper's own"
+    return known
 
 
 def ablation(name: str, results: Path, window: Window) -> Report:
