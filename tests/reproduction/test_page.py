@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+import ebbflow
 from ebbflow import experiment
 from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
@@ -19,8 +21,16 @@ from ebbflow.reproduction.cells import described
 from ebbflow.reproduction.collecting import known_seeds
 from ebbflow.reproduction.comparing import accuracy_rows
 from ebbflow.reproduction.figures import figure, svhn_rounds
-from ebbflow.reproduction.findings import farthest, gains, held_out, lead, not_first, repeated_rows
-from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit_cells, write_fit
+from ebbflow.reproduction.findings import (
+    farthest,
+    gains,
+    held_out,
+    lead,
+    lead_by_round,
+    not_first,
+    repeated_rows,
+)
+from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
 from ebbflow.reproduction.page import page_text, write_page
 from ebbflow.reproduction.results import Lane, read_result
@@ -89,6 +99,24 @@ def test_the_page_is_what_the_results_say() -> None:
 
 
 @pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+def test_the_fit_is_what_the_results_say() -> None:
+    kept, found = read_fit(RESULTS), fit(RESULTS)
+    assert (kept.window, kept.reading) == (found.window, found.reading)
+    assert kept.errors.keys() == found.errors.keys()
+    for reading, errors in found.errors.items():
+        assert kept.errors[reading] == pytest.approx(errors, abs=1e-5)
+
+
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+def test_the_page_names_the_versions_that_made_the_results_none_of_them_newer() -> None:
+    text = PAGE.read_text(encoding="utf-8").replace("\n  ", " ")
+    for name in COMMITTED:
+        version = read_result(RESULTS, name).facts["versions"]["ebbflow"]
+        assert f"ebbflow {version}" in text
+        assert Version(version) <= Version(ebbflow.__version__)
+
+
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
 def test_the_pictures_of_the_page_are_there() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGE.read_text(encoding="utf-8"))
     assert pictures
@@ -144,6 +172,15 @@ def test_leads_are_those_of_the_rows(some: Path) -> None:
     row = next(row for row in rows if (row.algorithm, row.transition) == ("moon", 2))
     assert lead(row)[1] == pytest.approx(92.04 - 76.92)
     assert not_first(rows) == []
+
+
+def test_leads_of_single_rounds_shrink_as_the_others_catch_up(some: Path) -> None:
+    grid = lead_by_round(["mnist"], some)
+    by_other = {line[1]: line[2:] for line in grid.rows}
+    # 40 points over the number of the round; there are sixteen, so that the last two are the same.
+    assert by_other["previous"] == ["+40.0", "+20.0", "+8.0", "+4.0", "+2.5", "+2.5"]
+    assert by_other["continuous"][0] == "+20.0"
+    assert lead_by_round(["cifar10"], some).rows == []
 
 
 def test_rows_of_the_fit_are_told_from_the_others(some: Path) -> None:

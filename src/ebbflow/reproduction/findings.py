@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.cells import Spread, make_cell
-from ebbflow.reproduction.collecting import check_of, chosen, families, shown
+from ebbflow.reproduction.collecting import Family, check_of, chosen, families, shown
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
@@ -78,6 +78,46 @@ def gains_grid(by_dataset: Mapping[str, Sequence[Row]]) -> Grid:
         )
     head = ["data set", "rows", *(f"over {name}" for name in (*OTHERS, "best other"))]
     return Grid("Lead of the warm start", [*head, "rows in which it is first"], lines)
+
+
+ROUNDS = (1, 2, 5, 10, 20)
+"""At which the lead is shown, beside a session's last round."""
+
+
+def lead_by_round(datasets: Sequence[str], results: Path) -> Grid:
+    """Return the warm start's median lead in single rounds, from a session's first to its last."""
+    lines = []
+    for dataset in datasets:
+        rows = [
+            (family, algorithm, k)
+            for family in chosen(families(f"{dataset}-accuracy", results))
+            if not check_of(family)
+            for algorithm in family.config.algorithm
+            if algorithm in RAN
+            for k in (2, 4)
+        ]
+        for other in OTHERS:
+            leads = [_leads(*row, other) for row in rows if other in row[0].config.methods]
+            leads = [each for each in leads if each]
+            if leads:
+                cells = [f"{median(column):+.1f}" for column in zip(*leads, strict=True)]
+                lines.append([DATASETS[dataset], other, *cells])
+    head = ["data set", "over", *(f"round {t}" for t in ROUNDS), "last round"]
+    return Grid("Lead of the warm start, round by round", head, lines)
+
+
+def _leads(family: Family, algorithm: str, transition: int, other: str) -> list[float]:
+    """Return the mean lead over the seeds at each of the rounds; nothing without such a session."""
+    session = family.session(transition)
+    found = []
+    for result in family.results:
+        lanes = [Lane(algorithm, method, session) for method in ("warm_start", other)]
+        if any(lane not in result.curves for lane in lanes):
+            return []
+        warm, there = (result.curves[lane] for lane in lanes)
+        places = [min(t, len(warm)) - 1 for t in ROUNDS] + [-1]
+        found.append([warm[place] - there[place] for place in places])
+    return [fmean(column) for column in zip(*found, strict=True)]
 
 
 def not_first(rows: Sequence[Row]) -> list[str]:

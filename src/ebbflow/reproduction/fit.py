@@ -201,7 +201,7 @@ def write_fit(found: Fit, results: Path) -> Path:
 
     def rounded(errors: Mapping[str, Mapping[Window, float]]) -> dict[str, dict[str, float]]:
         return {
-            name: {w.mark: round(error, 3) for w, error in by_window.items()}
+            name: {w.mark: round(error, 6) for w, error in by_window.items()}
             for name, by_window in errors.items()
         }
 

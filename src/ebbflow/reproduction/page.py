@@ -70,7 +70,7 @@ def page_text(results: Path, pictures: str = "reproduction") -> str:
     adapted = adapting.all_adaptations(results)
     parts = [
         HEAD,
-        *_short(with_rows, plain, adapted, window),
+        *_short(with_rows, plain, adapted, window, results),
         *_commands(),
         *_what_was_run(results),
         *_window(fitted, results, with_rows),
@@ -155,6 +155,7 @@ def _short(
     plain: dict[str, list[Row]],
     adapted: Sequence[adapting.Adaptation],
     window: Window,
+    results: Path,
 ) -> Iterator[str]:
     yield "## In short\n"
     if not rows:
@@ -169,6 +170,12 @@ def _short(
     if window.early:
         yield f"The same over {Window(window.length)}, without the round before:\n"
         yield from _grid(findings.gains_grid(plain))
+    yield (
+        "And in single rounds of the same sessions (the median over the same rows): a better start "
+        "is worth most at once, and what is left of it in the last round is what it is worth to "
+        "someone who trains that long anyway.\n"
+    )
+    yield from _grid(findings.lead_by_round(list(rows), results))
     for dataset, own in rows.items():
         yield f"**{DATASETS[dataset]}.** {comparing.sentence(agreement(own))}\n"
     behind = [line for own in rows.values() for line in findings.not_first(own)]

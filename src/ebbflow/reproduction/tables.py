@@ -18,12 +18,35 @@ from ebbflow.reproduction.windows import Window
 
 
 def fit_tables(found: Fit) -> Iterator[Table]:
-    """Yield the errors of every reading and window, and those of the best reading by method."""
-    for early, where in ((False, "from the first round on"), (True, "from the round before on")):
-        title = f"Mean absolute difference from the paper (points), by reading: windows {where}"
-        yield _errors("reading", found.errors, title, found, early)
-        title = f"The same for {found.reading}, by method"
-        yield _errors("method", found.methods, title, found, early)
+    """Yield every reading at its best windows, and the best reading by window and method."""
+    table = Table(
+        title="Mean absolute difference from the paper (points), by reading", title_justify="left"
+    )
+    table.add_column("reading", no_wrap=True)
+    for head in ("best window", "points", "best early window", "points"):
+        table.add_column(head, justify="right")
+    for name, errors in found.errors.items():
+        best = [min(_windows(early), key=errors.__getitem__) for early in (False, True)]
+        cells = [text for w in best for text in (str(w.length), f"{errors[w]:.2f}")]
+        table.add_row(name, *cells, style="bold" if name == found.reading else None)
+    yield table
+    early = found.window.early
+    begin = "the round before" if early else "the first round"
+    table = Table(title=f"{found.reading}: windows from {begin} on", title_justify="left")
+    for head in ("rounds", "all methods", *found.methods):
+        table.add_column(head, justify="right")
+    for window in _windows(early):
+        columns = [found.errors[found.reading], *found.methods.values()]
+        table.add_row(
+            str(window.length),
+            *(f"{column[window]:.2f}" for column in columns),
+            style="bold" if window == found.window else None,
+        )
+    yield table
+
+
+def _windows(early: bool) -> list[Window]:
+    return [Window(length, early) for length in LENGTHS]
 
 
 def states(results: Path) -> list[dict[str, Any]]:
@@ -90,22 +113,3 @@ def duration(minutes: float | None) -> str:
     if minutes < 60:
         return f"{math.ceil(minutes)} min"
     return f"{minutes / 60:.1f} h" if minutes < 1440 else f"{minutes / 1440:.1f} d"
-
-
-def _errors(
-    head: str,
-    errors: Mapping[str, Mapping[Window, float]],
-    title: str,
-    found: Fit,
-    early: bool,
-) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(head, no_wrap=True)
-    for length in LENGTHS:
-        table.add_column(str(length), justify="right")
-    for name, by_window in errors.items():
-        own = [by_window[Window(length, early)] for length in LENGTHS]
-        least = min(own)
-        cells = [f"[bold]{error:.2f}[/]" if error == least else f"{error:.2f}" for error in own]
-        table.add_row(f"[bold]{name}[/]" if name == found.reading else name, *cells)
-    return table
