@@ -20,14 +20,17 @@ from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_s
 from ebbflow.reproduction.cells import described
 from ebbflow.reproduction.collecting import known_seeds
 from ebbflow.reproduction.comparing import accuracy_rows
+from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import (
+    contradictions,
     farthest,
     gains,
     held_out,
     lead,
     lead_by_round,
     not_first,
+    papers_exceptions,
     repeated_rows,
 )
 from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
@@ -203,6 +206,21 @@ def test_rows_that_the_paper_has_twice_are_found() -> None:
 
 
 # --- time, costs, resources ----------------------------------------------------------------------
+
+
+def test_numbers_of_the_paper_that_contradict_each_other_are_found() -> None:
+    (only,) = contradictions()
+    assert only.startswith("TinyImageNet, overlap 0.0, alpha 0.3, FedProx, transition 4: 66.56")
+    exceptions = {line[0]: line[1:] for line in papers_exceptions().rows}
+    assert exceptions["MNIST"] == ["0 of 8"] * 4
+    assert exceptions["AG News"] == ["0 of 8", "0 of 8", "4 of 8", "0 of 8"]  # MOON, FedProx, ...
+
+
+def test_every_erratum_says_where_what_and_what_is_done_about_it() -> None:
+    everything = [erratum for _, group in GROUPS for erratum in group]
+    assert len({erratum.where for erratum in everything}) == len(everything)
+    for erratum in everything:
+        assert erratum.what.endswith((".", ").")) and erratum.here
 
 
 def test_time_to_accuracy_charges_the_probe_if_asked(some: Path) -> None:

@@ -17,7 +17,7 @@ from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
 from ebbflow.reproduction.rendering import Grid
 from ebbflow.reproduction.results import Lane, Result, read_result
-from ebbflow.reproduction.studies import BESIDE, RAN, accuracy_file
+from ebbflow.reproduction.studies import BESIDE, RAN, SIMILARITY_SCALES, accuracy_file
 from ebbflow.reproduction.windows import Window
 
 OTHERS = ("previous", "average", "continuous")
@@ -361,9 +361,51 @@ def _where(place: Sequence[str]) -> str:
     return ", ".join(place)
 
 
-def missing_families(names: Sequence[str], results: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the families without a result: study, scale and name."""
-    for name in names:
-        for family in families(name, results, missing=True):
-            if not family.results:
-                yield name, family.scale, family.name
+def contradictions() -> list[str]:
+    """Return where an ablation's usual variant is another number than the accuracy table's row."""
+    found = []
+    for name, file, column in (
+        ("V", "ablation_probe_rounds.csv", "v"),
+        ("R", "ablation_similarity_scale.csv", "r"),
+    ):
+        for line in reference.table(file):
+            dataset = reference.NAMES[line["dataset"]]
+            usual = 1.0 if column == "v" else SIMILARITY_SCALES[dataset][0]
+            if float(line[column]) != usual:
+                continue
+            where = (
+                float(line["overlap"]),
+                float(line["alpha"]),
+                reference.ALGORITHMS[line["algorithm"]],
+                int(line["transition"]),
+            )
+            for row in reference.accuracies(accuracy_file(dataset)):
+                here = row.overlap, row.alpha, row.algorithm, row.transition
+                same = (row.dataset, row.method, here) == (dataset, "warm_start", where)
+                if same and row.accuracy != float(line["accuracy"]):
+                    found.append(
+                        f"{DATASETS[dataset]}, overlap {where[0]}, alpha {where[1]}, "
+                        f"{line['algorithm']}, transition {where[3]}: {row.accuracy:.2f} in the "
+                        f"accuracy table, {float(line['accuracy']):.2f} for {name} = {usual:g}"
+                    )
+    return found
+
+
+def papers_exceptions() -> Grid:
+    """Return in how many rows of the paper's own tables another start is ahead, by algorithm."""
+    rows: dict[tuple[str, str], dict[tuple[float, float, int], dict[str, float]]] = {}
+    for dataset in DATASETS:
+        for row in reference.accuracies(accuracy_file(dataset)):
+            if row.dataset == dataset:
+                own = rows.setdefault((dataset, row.algorithm), {})
+                where = row.overlap, row.alpha, row.transition
+                own.setdefault(where, {})[row.method] = row.accuracy
+    lines = []
+    for dataset in DATASETS:
+        cells = []
+        for algorithm in RAN:
+            own = rows.get((dataset, algorithm), {})
+            behind = sum(max(by.values()) > by["warm_start"] for by in own.values())
+            cells.append(f"{behind} of {len(own)}")
+        lines.append([DATASETS[dataset], *cells])
+    return Grid("Where the paper's proposed start is not first", ["data set", *RAN], lines)

@@ -11,7 +11,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.paper.presets import DATASETS
 from ebbflow.report.markdown import table
-from ebbflow.reproduction import adapting, comparing, figures, findings, ledgers
+from ebbflow.reproduction import adapting, comparing, errata, figures, findings, ledgers
 from ebbflow.reproduction.collecting import Family, chosen, families
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.fit import LENGTHS, Fit, read_fit
@@ -40,24 +40,6 @@ else; where code and text differ, the code is what was run (`--preset authors-co
 times the devices' rate. The true SCAFFOLD and FedAvg are shown beside it, in parentheses, and never
 counted.
 """
-ERRATA = (
-    "The distance between signatures is printed as a plain two-norm; the authors' code normalises "
-    "every tensor, leaves biases out and averages over tensors. Only the latter gives R = 10 a "
-    "meaning: see above.",
-    "Session P+1 starts from the initial model in the code, and goes on from the pilot's last "
-    "model in the text. In the code the pilot therefore serves the signatures alone.",
-    "Continuous is FedAvg with distillation whatever the algorithm of the row, and in its first "
-    "session its teacher is a network of zeros, which makes that session one of label smoothing "
-    "(`untaught` in the fit above is the reading without it).",
-    '"Five local steps" are at most five: one pass over a device\'s samples. With 100 devices '
-    "MNIST makes three.",
-    "T_rho = 1 of the proposed method leaves out the V probe rounds and the pilot; G_total is a "
-    'sum of percentage points, not a percentage ("+867.1 %") nor a factor ("up to 8x").',
-    "SCAFFOLD is charged with one vector each way, though it sends two.",
-    "phi is said to cover forward and backward and is that of the forward pass.",
-    "In the tables of accuracies some numbers in bold are not the largest of their row; we take "
-    "the largest as the winner.",
-)
 
 
 def page_text(results: Path, pictures: str = "reproduction") -> str:
@@ -524,12 +506,19 @@ def _illustrations(pictures: str) -> Iterator[str]:
 
 
 def _errata() -> Iterator[str]:
-    yield "## What in the paper is not as it was run, or cannot be\n"
+    yield "## Errata\n"
     yield (
-        "Only what changes how its tables are read. The findings above stand or fall with the "
-        "method, not with these.\n"
+        "What in the paper is not as it was run, or cannot be, and what is done about it here. "
+        "The findings above stand or fall with the method, not with these. The proof's are in "
+        "[theory.md](theory.md), the wireless model's in [costs.md](costs.md).\n"
     )
-    yield _listed(ERRATA)
+    for title, group in errata.GROUPS:
+        yield f"**{title}**\n"
+        yield table(["where", "what", "here"], [list(erratum) for erratum in group])
+    yield "Numbers of the paper's tables that contradict each other:\n"
+    yield _listed(findings.contradictions())
+    yield "Rows of the paper's accuracy tables in which the proposed start is not the best:\n"
+    yield from _grid(findings.papers_exceptions())
 
 
 def _machines(results: Path) -> Iterator[str]:
