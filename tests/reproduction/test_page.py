@@ -16,10 +16,11 @@ from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.metrics import curves, window_accuracy
 from ebbflow.paper.presets import DATASETS
+from ebbflow.report.markdown import table
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_sentence
 from ebbflow.reproduction.cells import described
 from ebbflow.reproduction.collecting import known_seeds
-from ebbflow.reproduction.comparing import accuracy_rows
+from ebbflow.reproduction.comparing import accuracy_rows, agreement
 from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import (
@@ -49,7 +50,7 @@ from ebbflow.reproduction.speed import (
     seconds,
     work,
 )
-from ebbflow.reproduction.studies import all_cells, cells_of
+from ebbflow.reproduction.studies import GREY, all_cells, cells_of
 from ebbflow.reproduction.windows import Window
 from tests.reproduction.made import ROUNDS, write_made
 
@@ -125,6 +126,17 @@ def test_the_pictures_of_the_page_are_there() -> None:
     assert pictures
     for picture in pictures:
         assert (PAGE.parent / picture).is_file()
+
+
+@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+def test_the_readme_says_what_the_results_say() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    grid = lead_by_round(["mnist", "fmnist"], RESULTS)
+    assert table(grid.head, grid.rows).strip() in text
+    found = [agreement(accuracy_rows(d, RESULTS, read_fit(RESULTS).window)) for d in GREY]
+    winners, rows = sum(each.winners for each in found), sum(each.rows for each in found)
+    assert f"in {winners} of {rows} cases" in text
+    assert f"within {max(each.median for each in found):.1f} points" in text
 
 
 @pytest.mark.slow
