@@ -61,6 +61,7 @@ def test_a_page_needs_the_fit(tmp_path: Path) -> None:
         (("run", "mnist"), "there is no table or figure 'mnist': did you mean mnist-"),
         (("run", "mnist-accuracy", "--scale", "big"), "--scale 'big' is no scale"),
         (("run", "mnist-accuracy", "--seeds", "a"), "--seeds 'a' are no seeds"),
+        (("run", "mnist-accuracy", "--only", "svhn*"), "--only svhn* fits none of the 12 cells"),
         (("compare", "mnist-curves"), "mnist-curves is a figure"),
         (("compare", "mnist-accuracy"), "does not say which window"),
         (("compare", "mnist-accuracy", "--window", "5", "--csv", "no/x.csv"), "no folder no"),

@@ -70,7 +70,14 @@ def run(
     if weights is not None:
         extra["model.weights"] = str(weights)
     cells = [cell.with_settings(extra) if extra else cell for cell in _cells(ids, scale, seeds)]
-    cells = [cell for cell in cells if _wanted(cell.name, only)]
+    wanted = [cell for cell in cells if _wanted(cell.name, only)]
+    if cells and not wanted:
+        patterns = " or ".join(only or [])
+        raise EbbflowError(
+            f"--only {patterns} fits none of the {len(cells)} cells: `--dry-run` without it lists "
+            f"them, as in {cells[0].name}"
+        )
+    cells = wanted
     if dry:
         for cell in cells:
             typer.echo(f"{'done' if is_done(cell, results) else 'open'}  {cell.name}")
