@@ -175,6 +175,20 @@ def test_an_ablation_says_how_far_its_variants_are_apart(tmp_path: Path) -> None
     assert f"in 0 of {len(rows)} rows" in text  # the seeds are only 0.71 apart
 
 
+def test_a_scale_that_the_paper_does_not_try_is_reported_by_itself(tmp_path: Path) -> None:
+    for cell in cells_of("similarity-scale", "full", (100,)):
+        if cell.name.startswith("mnist"):
+            lost = 5.0 if cell.config.warm_start.scale == 1 else 0.0
+
+            def level(algorithm: str, method: str, s: int, t: int, lost: float = lost) -> float:
+                return 90.0 - lost
+
+            write_made([cell], tmp_path, level)
+    text = ablation("similarity-scale", tmp_path, Window(5)).lines[1]
+    assert "at most 0.00 points apart" in text
+    assert "R = 1, which the paper does not try, is 5.00 points behind" in text
+
+
 # --- the window ----------------------------------------------------------------------------------
 
 
