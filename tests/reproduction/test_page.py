@@ -59,6 +59,10 @@ RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "reproduction.md"
 COMMITTED = sorted(path.stem for path in RESULTS.glob("*-s*.json"))
 
+with_fit = pytest.mark.skipif(
+    not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout"
+)
+
 FIT = Fit(
     Window(5, early=True),
     "authors-code",
@@ -97,12 +101,12 @@ def test_every_result_is_of_a_cell_that_the_code_would_run_today() -> None:
         )
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+@with_fit
 def test_the_page_is_what_the_results_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_text(RESULTS)
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+@with_fit
 def test_the_fit_is_what_the_results_say() -> None:
     kept, found = read_fit(RESULTS), fit(RESULTS)
     assert (kept.window, kept.reading) == (found.window, found.reading)
@@ -111,7 +115,7 @@ def test_the_fit_is_what_the_results_say() -> None:
         assert kept.errors[reading] == pytest.approx(errors, abs=1e-5)
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+@with_fit
 def test_the_page_names_the_versions_that_made_the_results_none_of_them_newer() -> None:
     text = PAGE.read_text(encoding="utf-8").replace("\n  ", " ")
     for name in COMMITTED:
@@ -120,7 +124,7 @@ def test_the_page_names_the_versions_that_made_the_results_none_of_them_newer() 
         assert Version(version) <= Version(ebbflow.__version__)
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+@with_fit
 def test_the_pictures_of_the_page_are_there() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGE.read_text(encoding="utf-8"))
     assert pictures
@@ -128,7 +132,7 @@ def test_the_pictures_of_the_page_are_there() -> None:
         assert (PAGE.parent / picture).is_file()
 
 
-@pytest.mark.skipif(not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout")
+@with_fit
 def test_the_readme_says_what_the_results_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     grid = lead_by_round(["mnist", "fmnist"], RESULTS)

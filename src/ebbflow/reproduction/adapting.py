@@ -23,7 +23,7 @@ from ebbflow.paper.presets import DATASETS
 from ebbflow.report.cost_tables import amount
 from ebbflow.report.costs import Published, estimate, model_size, published
 from ebbflow.reproduction import reference
-from ebbflow.reproduction.collecting import Family, check_of, chosen, families
+from ebbflow.reproduction.collecting import Family, table_families
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.studies import RAN, study
 from ebbflow.wireless.cost import RoundCost, Task, round_task
@@ -136,8 +136,7 @@ def all_adaptations(results: Path, datasets: Sequence[str] = MEASURED) -> list[A
     return [
         adaptation
         for dataset in datasets
-        for family in chosen(families(f"{dataset}-accuracy", results))
-        if not check_of(family)
+        for family in table_families(dataset, results)
         for adaptation in adaptations(family)
     ]
 

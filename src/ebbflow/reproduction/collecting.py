@@ -106,6 +106,12 @@ def check_of(family: Family) -> str:
     return ""
 
 
+def table_families(dataset: str, results: Path) -> list[Family]:
+    """Return the families of a data set's accuracy table, without the checks beside it."""
+    found = chosen(families(f"{dataset}-accuracy", results))
+    return [family for family in found if not check_of(family)]
+
+
 def shown(values: Sequence[float]) -> str:
     """Return mean and deviation over seeds as text.
 

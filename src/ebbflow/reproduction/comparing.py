@@ -150,14 +150,29 @@ class Row:
 # --- rows ----------------------------------------------------------------------------------------
 
 
+class Where(NamedTuple):
+    """Which row of an accuracy table."""
+
+    overlap: float
+    alpha: float
+    algorithm: str
+    transition: int
+
+
+def published_rows(dataset: str) -> dict[Where, dict[str, Theirs]]:
+    """Return the paper's accuracy table of a data set: by row, by method."""
+    found: dict[Where, dict[str, Theirs]] = {}
+    for row in reference.accuracies(accuracy_file(dataset)):
+        if row.dataset == dataset:
+            where = Where(row.overlap, row.alpha, row.algorithm, row.transition)
+            found.setdefault(where, {})[row.method] = Theirs(row.accuracy, row.std)
+    return found
+
+
 def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
     """Return the rows of an accuracy table for which there are results."""
     name = f"{dataset}-accuracy"
-    paper: dict[tuple[float, float, str, int], dict[str, Theirs]] = {}
-    for row in reference.accuracies(accuracy_file(dataset)):
-        if row.dataset == dataset:
-            key = row.overlap, row.alpha, row.algorithm, row.transition
-            paper.setdefault(key, {})[row.method] = Theirs(row.accuracy, row.std)
+    paper = published_rows(dataset)
     found = []
     for family in chosen(families(name, results)):
         part = family.config.partition
@@ -178,7 +193,7 @@ def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
                         algorithm in RAN and not check,
                         family.seeds,
                         ours,
-                        paper.get((overlap, alpha, _as_run(algorithm), k), {}),
+                        paper.get(Where(overlap, alpha, _as_run(algorithm), k), {}),
                         check,
                     )
                 )

@@ -17,7 +17,7 @@ from ebbflow.report.cost_tables import sweep_picture
 from ebbflow.report.costs import model_size, published_rounds, sweep, task_of
 from ebbflow.report.plots import draw_curves, drawing
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations
-from ebbflow.reproduction.collecting import Family, check_of, chosen, families
+from ebbflow.reproduction.collecting import Family, table_families
 from ebbflow.reproduction.illustrations import algorithm_illustration, system_model
 from ebbflow.reproduction.reports import FIGURES
 from ebbflow.reproduction.results import Lane
@@ -62,7 +62,7 @@ def curves(dataset: str, results: Path, path: Path) -> None:
 
     Lines are means over seeds, bands span the smallest and the largest.
     """
-    own = [f for f in chosen(families(f"{dataset}-accuracy", results)) if not check_of(f)]
+    own = table_families(dataset, results)
     panels = [Panel(f, name) for f in own for name in f.config.algorithm if name in RAN]
     if not panels:
         raise EbbflowError(

@@ -11,8 +11,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.cells import Spread, make_cell
-from ebbflow.reproduction.collecting import Family, check_of, chosen, families, shown
-from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement
+from ebbflow.reproduction.collecting import Family, chosen, families, shown, table_families
+from ebbflow.reproduction.comparing import Row, Where, accuracy_rows, agreement, published_rows
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
 from ebbflow.reproduction.rendering import Grid
@@ -90,8 +90,7 @@ def lead_by_round(datasets: Sequence[str], results: Path) -> Grid:
     for dataset in datasets:
         rows = [
             (family, algorithm, k)
-            for family in chosen(families(f"{dataset}-accuracy", results))
-            if not check_of(family)
+            for family in table_families(dataset, results)
             for algorithm in family.config.algorithm
             if algorithm in RAN
             for k in (2, 4)
@@ -177,9 +176,9 @@ def early_evidence(results: Path, window: Window) -> Iterator[str]:
         if (row.overlap, row.alpha, row.transition, row.method) == (0.0, 0.7, 2, "previous")
     }
     found = []
-    for family in chosen(families("agnews-accuracy", results)):
+    for family in table_families("agnews", results):
         algorithm, part = family.config.algorithm[0], family.config.partition
-        if algorithm in paper and (part.overlap, part.alpha) == (0.0, 0.7) and not check_of(family):
+        if algorithm in paper and (part.overlap, part.alpha) == (0.0, 0.7):
             lane = Lane(algorithm, "previous", family.session(2))
             result = family.results[0]
             before = result.curves[lane._replace(session=lane.session - 1)][-1]
@@ -373,39 +372,33 @@ def contradictions() -> list[str]:
             usual = 1.0 if column == "v" else SIMILARITY_SCALES[dataset][0]
             if float(line[column]) != usual:
                 continue
-            where = (
+            where = Where(
                 float(line["overlap"]),
                 float(line["alpha"]),
                 reference.ALGORITHMS[line["algorithm"]],
                 int(line["transition"]),
             )
-            for row in reference.accuracies(accuracy_file(dataset)):
-                here = row.overlap, row.alpha, row.algorithm, row.transition
-                same = (row.dataset, row.method, here) == (dataset, "warm_start", where)
-                if same and row.accuracy != float(line["accuracy"]):
-                    found.append(
-                        f"{DATASETS[dataset]}, overlap {where[0]}, alpha {where[1]}, "
-                        f"{line['algorithm']}, transition {where[3]}: {row.accuracy:.2f} in the "
-                        f"accuracy table, {float(line['accuracy']):.2f} for {name} = {usual:g}"
-                    )
+            here, there = float(line["accuracy"]), published_rows(dataset)[where]["warm_start"]
+            if here != there.mean:
+                found.append(
+                    f"{DATASETS[dataset]}, overlap {where.overlap}, alpha {where.alpha}, "
+                    f"{line['algorithm']}, transition {where.transition}: {there.mean:.2f} in the "
+                    f"accuracy table, {here:.2f} for {name} = {usual:g}"
+                )
     return found
 
 
 def papers_exceptions() -> Grid:
     """Return in how many rows of the paper's own tables another start is ahead, by algorithm."""
-    rows: dict[tuple[str, str], dict[tuple[float, float, int], dict[str, float]]] = {}
-    for dataset in DATASETS:
-        for row in reference.accuracies(accuracy_file(dataset)):
-            if row.dataset == dataset:
-                own = rows.setdefault((dataset, row.algorithm), {})
-                where = row.overlap, row.alpha, row.transition
-                own.setdefault(where, {})[row.method] = row.accuracy
     lines = []
     for dataset in DATASETS:
+        rows = published_rows(dataset)
         cells = []
         for algorithm in RAN:
-            own = rows.get((dataset, algorithm), {})
-            behind = sum(max(by.values()) > by["warm_start"] for by in own.values())
+            own = [by_method for where, by_method in rows.items() if where.algorithm == algorithm]
+            behind = sum(
+                max(their.mean for their in each.values()) > each["warm_start"].mean for each in own
+            )
             cells.append(f"{behind} of {len(own)}")
         lines.append([DATASETS[dataset], *cells])
     return Grid("Where the paper's proposed start is not first", ["data set", *RAN], lines)
