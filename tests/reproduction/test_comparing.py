@@ -12,11 +12,10 @@ from statistics import stdev
 import pytest
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.reproduction.ablations import ablation, ablation_rows, spread
 from ebbflow.reproduction.comparing import (
     Row,
     Theirs,
-    ablation,
-    ablation_rows,
     accuracy_rows,
     agreement,
     comparison,
@@ -103,7 +102,7 @@ def test_a_row_knows_who_is_first_and_how_far_it_is_off() -> None:
     assert (row.difference("warm_start"), row.deviations("warm_start")) == (-2.0, -4.0)
     assert math.isnan(row.deviations("average"))
     assert row.large() == ["previous", "average"]
-    assert row.spread() == (86.0, 23.0)
+    assert spread(row) == (86.0, 23.0)
     line = next(iter(row.flat()))
     assert line["ours_std"] == pytest.approx(stdev([90.0, 92.0]))
 
@@ -169,7 +168,7 @@ def test_an_ablation_says_how_far_its_variants_are_apart(tmp_path: Path) -> None
     rows = ablation_rows("probe-rounds", tmp_path, Window(5))
     assert [(row.algorithm, row.transition) for row in rows[:2]] == [(RAN[0], 2), (RAN[0], 4)]
     assert all(list(row.ours) == ["V = 1", "V = 2", "V = 3"] for row in rows)
-    assert all(row.spread()[0] == pytest.approx(2.0) for row in rows)
+    assert all(spread(row)[0] == pytest.approx(2.0) for row in rows)
     text = ablation("probe-rounds", tmp_path, Window(5)).lines[1]
     assert "at most 2.00 points apart" in text
     assert f"in 0 of {len(rows)} rows" in text  # the seeds are only 0.71 apart

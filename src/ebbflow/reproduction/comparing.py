@@ -1,4 +1,4 @@
-"""Ours beside theirs: rows of the accuracy tables and of the ablations, and what they agree in."""
+"""Ours beside theirs: rows of the accuracy tables and of the appendix, and what they agree in."""
 
 from __future__ import annotations
 
@@ -18,23 +18,15 @@ from ebbflow.reproduction.cells import METHODS
 from ebbflow.reproduction.collecting import Family, check_of, chosen, families, shown
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.studies import (
-    ABLATION_ROWS,
     APPENDIX,
-    GREY,
     RAN,
-    SIMILARITY_SCALES,
     accuracy_file,
-    pilot_variants,
-    probe_variants,
-    scale_variants,
     study,
 )
 from ebbflow.reproduction.windows import Window
 
 LARGE = 2.5
 """Points beyond which a difference is listed, with a cause or as unexplained."""
-OURS_ALONE = ("R = 1",)
-"""Variants of an ablation that the paper does not have."""
 SCATTER = 2.0
 """So many of the paper's standard deviations over seeds may be chance."""
 FIRST_TEN = 10
@@ -109,15 +101,6 @@ class Row:
         """Whether all methods are in the paper's order."""
         ours, theirs = self.orders()
         return ours == theirs
-
-    def spread(self) -> tuple[float, float]:
-        """Return the largest difference between columns, ours and theirs.
-
-        Without the values that the paper does not try, which are wide of the others on purpose.
-        """
-        ours = [self.mean(column) for column in self.ours if column not in OURS_ALONE]
-        theirs = [value.mean for value in self.theirs.values()]
-        return max(ours) - min(ours), max(theirs) - min(theirs) if theirs else math.nan
 
     def large(self) -> list[str]:
         """Return the columns with a large difference."""
@@ -257,78 +240,6 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
     return found
 
 
-ABLATIONS = {
-    "pilot-ema": ("pilot", pilot_variants, (1, 2, 3, 4)),
-    "probe-rounds": ("v", probe_variants, (2, 4)),
-    "similarity-scale": ("r", scale_variants, (2, 4)),
-}
-"""By id: the column of the paper's table, the variants, the transitions."""
-
-
-def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
-    """Return the rows of an ablation for which there are results."""
-    column, variants, transitions = ABLATIONS[name]
-    paper: dict[tuple[str, int], dict[str, Theirs]] = {}
-    for line in reference.table(study(name).reference or ""):
-        key = reference.NAMES[line["dataset"]], int(line["transition"])
-        value = Theirs(float(line["accuracy"]), float(line["std"]))
-        paper.setdefault(key, {})[_label(column, line[column])] = value
-    everyone = families(name, results)
-    found = []
-    for dataset in (*GREY, *ABLATION_ROWS):
-        own = chosen([family for family in everyone if family.config.dataset == dataset])
-        algorithms = RAN if dataset in GREY else (ABLATION_ROWS[dataset][2],)
-        named = {_variant_label(name, family): family for family in own}
-        wanted = [_wanted(name, dataset, mark, changed) for mark, changed in variants(dataset)]
-        for algorithm, k in product(algorithms, transitions):
-            ours = {
-                label: named[label].windows(algorithm, "warm_start", k, window)
-                for label in wanted
-                if label in named
-            }
-            ours = {label: values for label, values in ours.items() if values}
-            if len(ours) > 1:
-                found.append(
-                    Row(
-                        name,
-                        dataset,
-                        own[0].setting,
-                        algorithm,
-                        k,
-                        own[0].config.model.kind or "",
-                        own[0].name,
-                        dataset not in GREY,
-                        own[0].seeds,
-                        ours,
-                        paper.get((dataset, k), {}),
-                    )
-                )
-    return found
-
-
-def _label(column: str, value: str) -> str:
-    if column == "pilot":
-        return value
-    return f"{column.upper()} = {float(value):g}"
-
-
-def _variant_label(name: str, family: Family) -> str:
-    config = family.config
-    if name == "pilot-ema":
-        return config.pilot.combine
-    if name == "probe-rounds":
-        return f"V = {config.probe.rounds}"
-    return f"R = {config.warm_start.scale:g}"
-
-
-def _wanted(name: str, dataset: str, mark: str, changed: Mapping[str, Any]) -> str:
-    if name == "pilot-ema":
-        return str(changed["pilot.combine"])
-    if name == "probe-rounds":
-        return f"V = {changed['probe.rounds']}"
-    return f"R = {changed.get('warm_start.scale', SIMILARITY_SCALES[dataset][0]):g}"
-
-
 # --- what they say -------------------------------------------------------------------------------
 
 
@@ -440,7 +351,9 @@ def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         if row.theirs:
             top = max(value.mean for value in row.theirs.values())
             theirs = [
-                _strong(_paper(row.theirs[m]), row.theirs[m].mean == top) if m in row.theirs else ""
+                _strong(printed(row.theirs[m]), row.theirs[m].mean == top)
+                if m in row.theirs
+                else ""
                 for m in methods
             ]
             apart = [_apart(row, m) if m in row.both() else "" for m in methods]
@@ -481,7 +394,8 @@ def _strong(text: str, is_so: bool) -> str:
     return f"**{text}**" if is_so else text
 
 
-def _paper(value: Theirs) -> str:
+def printed(value: Theirs) -> str:
+    """Return an accuracy of the paper as it is shown."""
     return f"{value.mean:.2f}" if math.isnan(value.std) else f"{value.mean:.2f} ± {value.std:.2f}"
 
 
@@ -520,90 +434,3 @@ def _cause(row: Row, column: str) -> str:
     if known == UNEXPLAINED and abs(row.deviations(column)) <= SCATTER:
         return f"seeds: within {SCATTER:g} standard deviations of the paper's own"
     return known
-
-
-def ablation(name: str, results: Path, window: Window) -> Report:
-    """Return an ablation beside the paper's."""
-    rows = ablation_rows(name, results, window)
-    grids = []
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        own = [row for row in rows if row.dataset == dataset]
-        columns = list(dict.fromkeys(column for row in own for column in row.ours))
-        lines = []
-        for row in own:
-            ours = [shown(row.ours.get(column, [])) for column in columns]
-            apart, theirs_apart = row.spread()
-            noise = seed_noise(row)
-            lines.append(
-                [
-                    row.algorithm,
-                    str(row.transition),
-                    f"ours ({len(row.seeds)})",
-                    *ours,
-                    f"{apart:.2f}",
-                    "" if math.isnan(noise) else f"{noise:.2f}",
-                ]
-            )
-            if row.theirs:
-                theirs = [
-                    _paper(row.theirs[column]) if column in row.theirs else "" for column in columns
-                ]
-                std = max(value.std for value in row.theirs.values())
-                spread = f"{theirs_apart:.2f}"
-                lines.append(["", "", "paper", *theirs, spread, f"{std:.2f}"])
-        head = ["algorithm", "transition", "", *columns, "largest apart", "largest std"]
-        grids.append(Grid(f"{DATASETS[dataset]}, {own[0].setting}", head, lines))
-    return Report(
-        name,
-        study(name).title,
-        [
-            f"Mean accuracy of `warm_start` in percent over {window}.",
-            ablation_sentence(rows),
-        ],
-        grids,
-        [line for row in rows for line in row.flat()],
-        {"window": window.mark, "rows": len(rows)},
-    )
-
-
-def seed_noise(row: Row) -> float:
-    """Return the largest deviation over seeds of a row; nan for one seed."""
-    found = [
-        mean_and_deviation(values)[1]
-        for column, values in row.ours.items()
-        if column not in OURS_ALONE
-    ]
-    return max(found) if found and not any(map(math.isnan, found)) else math.nan
-
-
-def ablation_sentence(rows: Sequence[Row]) -> str:
-    """Return how far apart the variants are, beside what the seeds do."""
-    if not rows:
-        return "Nothing to compare yet."
-    widest = max(rows, key=lambda row: row.spread()[0])
-    several = [row for row in rows if not math.isnan(seed_noise(row))]
-    within = sum(row.spread()[0] <= seed_noise(row) for row in several)
-    text = (
-        f"The variants are at most {widest.spread()[0]:.2f} points apart "
-        f"({DATASETS[widest.dataset]}, {widest.algorithm}, transition {widest.transition})"
-    )
-    if several:
-        text += (
-            f"; in {within} of {len(several)} rows with several seeds they are within one standard "
-            "deviation over the seeds"
-        )
-    text += "."
-    for column in OURS_ALONE:
-        lost = {
-            max(row.mean(c) for c in row.ours) - row.mean(column): row
-            for row in rows
-            if column in row.ours
-        }
-        if lost:
-            most = lost[max(lost)]
-            text += (
-                f" {column}, which the paper does not try, is {median(lost):.2f} points behind the "
-                f"best of a row in the median and up to {max(lost):.2f} "
-                f"({DATASETS[most.dataset]}, {most.algorithm}, transition {most.transition})."
-            )
-    return text

@@ -11,7 +11,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.paper.presets import DATASETS
 from ebbflow.report.markdown import table
-from ebbflow.reproduction import adapting, comparing, errata, figures, findings, ledgers
+from ebbflow.reproduction import ablations, adapting, comparing, errata, figures, findings, ledgers
 from ebbflow.reproduction.collecting import Family, chosen, families
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.fit import LENGTHS, Fit, read_fit
@@ -389,8 +389,8 @@ def _sensitivity(results: Path, window: Window) -> Iterator[str]:
         "The paper has rows for AG News, SVHN, CIFAR-100 and TinyImageNet; ours on MNIST and "
         "Fashion-MNIST are further ones, at overlap 0.2 and alpha 0.3. Accuracy of `warm_start`.\n"
     )
-    for name in comparing.ABLATIONS:
-        found = comparing.ablation(name, results, window)
+    for name in ablations.ABLATIONS:
+        found = ablations.ablation(name, results, window)
         yield f"### {found.title}\n"
         yield f"{found.lines[1]}\n"
         for grid in found.grids:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.reproduction import adapting, comparing, ledgers
+from ebbflow.reproduction import ablations, adapting, comparing, ledgers
 from ebbflow.reproduction.fit import read_fit
 from ebbflow.reproduction.rendering import Report
 from ebbflow.reproduction.studies import STUDIES, study
@@ -43,6 +43,6 @@ def report(name: str, results: Path, window: Window | None = None) -> Report:
     if name.startswith("first10"):
         return comparing.comparison(name, results, window or appendix_window(results))
     fitted = read_fit(results).window if window is None else window
-    if name in comparing.ABLATIONS:
-        return comparing.ablation(name, results, fitted)
+    if name in ablations.ABLATIONS:
+        return ablations.ablation(name, results, fitted)
     return comparing.comparison(name, results, fitted)
