@@ -19,20 +19,23 @@ from ebbflow.paper.presets import DATASETS
 from ebbflow.report.markdown import table
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_sentence
 from ebbflow.reproduction.cells import described
-from ebbflow.reproduction.collecting import known_seeds
-from ebbflow.reproduction.comparing import accuracy_rows, agreement
+from ebbflow.reproduction.collecting import families, known_seeds
+from ebbflow.reproduction.comparing import accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import (
     contradictions,
     farthest,
     gains,
+    gains_grid,
+    groups,
     held_out,
     lead,
     lead_by_round,
     not_first,
     papers_exceptions,
     repeated_rows,
+    verdict,
 )
 from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
@@ -50,7 +53,7 @@ from ebbflow.reproduction.speed import (
     seconds,
     work,
 )
-from ebbflow.reproduction.studies import GREY, all_cells, cells_of
+from ebbflow.reproduction.studies import GREY, RAN, all_cells, cells_of
 from ebbflow.reproduction.windows import Window
 from tests.reproduction.made import ROUNDS, write_made
 
@@ -135,11 +138,19 @@ def test_the_pictures_of_the_page_are_there() -> None:
 @with_fit
 def test_the_readme_says_what_the_results_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    grid = lead_by_round(["mnist", "fmnist"], RESULTS)
-    assert table(grid.head, grid.rows).strip() in text
-    found = [agreement(accuracy_rows(d, RESULTS, read_fit(RESULTS).window)) for d in GREY]
-    winners, rows = sum(each.winners for each in found), sum(each.rows for each in found)
-    assert f"in {winners} of {rows} cases" in text
+    window = read_fit(RESULTS).window
+    rows = {dataset: accuracy_rows(dataset, RESULTS, window) for dataset in (*GREY, "agnews")}
+    grid = lead_by_round(
+        [
+            group
+            for dataset, own in rows.items()
+            for group in groups(own, families(f"{dataset}-accuracy", RESULTS))
+        ]
+    )
+    assert table(grid.head, [line for line in grid.rows if line[2] == "previous"]).strip() in text
+    found = [agreement(rows[dataset]) for dataset in GREY]
+    winners, cases = sum(each.winners for each in found), sum(each.rows for each in found)
+    assert f"in {winners} of {cases} cases" in text
     assert f"within {max(each.median for each in found):.1f} points" in text
 
 
@@ -194,12 +205,39 @@ def test_leads_are_those_of_the_rows(some: Path) -> None:
 
 
 def test_leads_of_single_rounds_shrink_as_the_others_catch_up(some: Path) -> None:
-    grid = lead_by_round(["mnist"], some)
-    by_other = {line[1]: line[2:] for line in grid.rows}
+    rows = accuracy_rows("mnist", some, Window(1))
+    found = groups(rows, families("mnist-accuracy", some))
+    assert [group.label for group in found] == ["MNIST, overlap 0.0"]
+    by_other = {line[2]: line[3:] for line in lead_by_round(found).rows}
     # 40 points over the number of the round; there are sixteen, so that the last two are the same.
     assert by_other["previous"] == ["+40.0", "+20.0", "+8.0", "+4.0", "+2.5", "+2.5"]
     assert by_other["continuous"][0] == "+20.0"
-    assert lead_by_round(["cifar10"], some).rows == []
+    assert lead_by_round([]).rows == []
+
+
+def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: Path) -> None:
+    rows = accuracy_rows("mnist", some, Window(1))
+    (group,) = groups(rows, families("mnist-accuracy", some))
+    (line,) = gains_grid([group]).rows
+    # Both groups of devices of the results that were made up hold the labels 0 and 1.
+    assert line[:4] == ["MNIST", "overlap 0.0", "2 of 10", str(2 * len(RAN))]
+    assert verdict([group]) == "In 1 of 1 lines it leads the best other start in the median."
+
+    name = "first10-100-clients"
+
+    def behind(algorithm: str, method: str, s: int, t: int) -> float:
+        return 80.0 if method == "warm_start" else 83.0
+
+    write_made(cells_of(name, "full", (100,)), tmp_path, behind)
+    found = groups(first_ten_rows(name, tmp_path, Window(10)), families(name, tmp_path, ["full"]))
+    assert {group.setting for group in found} == {
+        f"Partial-Overlap, {devices} devices, {model}"
+        for devices in (50, 100)
+        for model in ("softmax", "mlp")
+    }
+    text = verdict(found)
+    assert text.startswith(f"In 0 of {len(found)} lines")
+    assert "MNIST, Partial-Overlap, 50 devices, mlp (-3.0)" in text
 
 
 def test_rows_of_the_fit_are_told_from_the_others(some: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.paper.presets import DATASETS
@@ -59,49 +60,103 @@ def lead(row: Row) -> tuple[float, float]:
     )
 
 
-def gains_grid(by_dataset: Mapping[str, Sequence[Row]]) -> Grid:
-    """Return the median leads of every data set."""
+class Group(NamedTuple):
+    """Rows of a table whose sessions have equally much in common.
+
+    ``common`` is how many labels the devices of one session share with those of the next.
+    """
+
+    dataset: str
+    setting: str
+    common: str
+    families: Sequence[Family]
+    rows: Sequence[Row]
+
+    @property
+    def label(self) -> str:
+        """The data set and the setting."""
+        return f"{DATASETS[self.dataset]}, {self.setting}"
+
+
+def groups(rows: Sequence[Row], found: Sequence[Family]) -> list[Group]:
+    """Return counted rows by data set and overlap; the appendix's by labels, devices and model."""
+    by_name = {family.name: family for family in found}
+    own: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.counted and row.theirs:
+            setting = row.setting.partition(",")[0]
+            if row.study.startswith("first10"):
+                devices = by_name[row.family].config.partition.devices
+                setting = f"{setting}, {devices} devices, {row.model}"
+            own.setdefault((row.dataset, setting), []).append(row)
+    made = []
+    for (dataset, setting), each in own.items():
+        behind = [by_name[name] for name in dict.fromkeys(row.family for row in each)]
+        made.append(Group(dataset, setting, _common_labels(behind), behind, each))
+    return made
+
+
+def _common_labels(found: Sequence[Family]) -> str:
+    """Return how many labels two sessions that follow each other share, of how many."""
+    shared, classes = [], 0
+    for family in found:
+        for result in family.results:
+            sessions = result.facts["sessions"][result.pilot :]
+            classes = result.facts["dataset"]["classes"]
+            shared += [len(set(a["labels"]) & set(b["labels"])) for a, b in pairwise(sessions)]
+    return f"{fmean(shared):.2g} of {classes}" if shared else ""
+
+
+def gains_grid(found: Sequence[Group]) -> Grid:
+    """Return the median leads of every group."""
     lines = []
-    for dataset, rows in by_dataset.items():
-        found = gains(rows)
-        first = agreement(rows)
+    for group in found:
+        leads = gains(group.rows)
+        first = agreement(group.rows)
         lines.append(
             [
-                DATASETS[dataset],
+                DATASETS[group.dataset],
+                group.setting,
+                group.common,
                 str(first.rows),
                 *(
-                    f"{found[name][0]:+.1f} ({found[name][1]:+.1f})" if name in found else ""
+                    f"{leads[name][0]:+.1f} ({leads[name][1]:+.1f})" if name in leads else ""
                     for name in (*OTHERS, "best other")
                 ),
                 f"{first.warm_first} ({first.warm_first_theirs})",
             ]
         )
-    head = ["data set", "rows", *(f"over {name}" for name in (*OTHERS, "best other"))]
-    return Grid("Lead of the warm start", [*head, "rows in which it is first"], lines)
+    head = ["data set", "sessions", "common labels", "rows"]
+    head += [f"over {name}" for name in (*OTHERS, "best other")]
+    return Grid("Lead of the warm start", [*head, "first in"], lines)
+
+
+def verdict(found: Sequence[Group]) -> str:
+    """Return in which groups the warm start leads and in which it trails, in the median."""
+    leads = {group.label: gains(group.rows)["best other"][0] for group in found}
+    ahead = [label for label, value in leads.items() if value > 0]
+    behind = [f"{label} ({value:+.1f})" for label, value in leads.items() if value <= 0]
+    text = f"In {len(ahead)} of {len(leads)} lines it leads the best other start in the median"
+    return f"{text}; it does not in {', '.join(behind)}." if behind else f"{text}."
 
 
 ROUNDS = (1, 2, 5, 10, 20)
 """At which the lead is shown, beside a session's last round."""
 
 
-def lead_by_round(datasets: Sequence[str], results: Path) -> Grid:
+def lead_by_round(found: Sequence[Group]) -> Grid:
     """Return the warm start's median lead in single rounds, from a session's first to its last."""
     lines = []
-    for dataset in datasets:
-        rows = [
-            (family, algorithm, k)
-            for family in table_families(dataset, results)
-            for algorithm in family.config.algorithm
-            if algorithm in RAN
-            for k in (2, 4)
-        ]
+    for group in found:
+        by_name = {family.name: family for family in group.families}
+        rows = [(by_name[row.family], row.algorithm, row.transition) for row in group.rows]
         for other in OTHERS:
             leads = [_leads(*row, other) for row in rows if other in row[0].config.methods]
             leads = [each for each in leads if each]
             if leads:
                 cells = [f"{median(column):+.1f}" for column in zip(*leads, strict=True)]
-                lines.append([DATASETS[dataset], other, *cells])
-    head = ["data set", "over", *(f"round {t}" for t in ROUNDS), "last round"]
+                lines.append([DATASETS[group.dataset], group.setting, other, *cells])
+    head = ["data set", "sessions", "over", *(f"round {t}" for t in ROUNDS), "last round"]
     return Grid("Lead of the warm start, round by round", head, lines)
 
 

@@ -48,13 +48,10 @@ def page_text(results: Path, pictures: str = "reproduction") -> str:
     window = fitted.window
     rows = {d: accuracy_rows(d, results, window) for d in DATASETS}
     with_rows = {d: own for d, own in rows.items() if any(r.counted and r.theirs for r in own)}
-    plain = {d: accuracy_rows(d, results, Window(window.length)) for d in with_rows}
     adapted = adapting.all_adaptations(results)
     parts = [
         HEAD,
-        *_short(with_rows, plain, adapted, window, results),
-        *_commands(),
-        *_what_was_run(results),
+        *_short(with_rows, adapted, window, results),
         *_window(fitted, results, with_rows),
         *_accuracy(with_rows, pictures, results),
         *_distance(results, window),
@@ -66,6 +63,8 @@ def page_text(results: Path, pictures: str = "reproduction") -> str:
         *_bound(results),
         *_illustrations(pictures),
         *_errata(),
+        *_what_was_run(results),
+        *_commands(),
         *_machines(results),
     ]
     return "\n".join(map(_wrapped, parts))
@@ -132,9 +131,27 @@ def _listed(items: Sequence[str]) -> str:
 # --- sections ------------------------------------------------------------------------------------
 
 
+def _groups(rows: dict[str, list[Row]], results: Path) -> list[findings.Group]:
+    return [
+        group
+        for dataset, own in rows.items()
+        for group in findings.groups(own, families(f"{dataset}-accuracy", results))
+    ]
+
+
+def _first_ten_groups(results: Path) -> list[findings.Group]:
+    window = appendix_window(results)
+    return [
+        group
+        for name in FIRST_TEN
+        for group in findings.groups(
+            first_ten_rows(name, results, window), families(name, results, ["full"])
+        )
+    ]
+
+
 def _short(
     rows: dict[str, list[Row]],
-    plain: dict[str, list[Row]],
     adapted: Sequence[adapting.Adaptation],
     window: Window,
     results: Path,
@@ -143,29 +160,42 @@ def _short(
     if not rows:
         yield "Nothing has been run yet.\n"
         return
+    grouped = _groups(rows, results)
     yield (
         "Points of accuracy by which the warm start is ahead of another start: the median over the "
-        "rows of a table, and in parentheses the paper's for the same rows. Accuracies are means "
-        f"over {window}, which is what fits the paper's tables best (below).\n"
+        "rows of a table, and in parentheses the paper's for the same rows; then how many labels a "
+        "session has in common with the one before, and in how many rows the warm start is first. "
+        f"Accuracies are means over {window}, which is what fits the paper's tables best (below). "
+        f"{findings.verdict(grouped)}\n"
     )
-    yield from _grid(findings.gains_grid(rows))
+    yield from _grid(findings.gains_grid(grouped))
     if window.early:
+        plain = {d: accuracy_rows(d, results, Window(window.length)) for d in rows}
         yield f"The same over {Window(window.length)}, without the round before:\n"
-        yield from _grid(findings.gains_grid(plain))
+        yield from _grid(findings.gains_grid(_groups(plain, results)))
     yield (
         "And in single rounds of the same sessions (the median over the same rows): a better start "
         "is worth most at once, and what is left of it in the last round is what it is worth to "
         "someone who trains that long anyway.\n"
     )
-    yield from _grid(findings.lead_by_round(list(rows), results))
+    yield from _grid(findings.lead_by_round(grouped))
+    appendix = _first_ten_groups(results)
+    if appendix:
+        yield (
+            "The appendix has other distributions of labels and fewer devices, and the first ten "
+            f"rounds. {findings.verdict(appendix)}\n"
+        )
+        yield from _grid(findings.gains_grid(appendix))
+        yield "In single rounds of these:\n"
+        yield from _folded("Round by round", findings.lead_by_round(appendix))
     for dataset, own in rows.items():
         yield f"**{DATASETS[dataset]}.** {comparing.sentence(agreement(own))}\n"
     behind = [line for own in rows.values() for line in findings.not_first(own)]
     if behind:
-        yield f"Where it does not lead ({len(behind)} rows):\n"
+        yield "Where it does not lead, in the tables of the main text:\n"
         yield _listed(behind)
     else:
-        yield "There is no counted row in which another start is ahead.\n"
+        yield "There is no counted row of the main text in which another start is ahead.\n"
     yield f"{adapting.summary_sentence(adapted)}\n"
 
 
@@ -241,7 +271,7 @@ def _what_was_run(results: Path) -> Iterator[str]:
         if there:
             lines = [[f.scale, *_scale(f)] for f in there]
             grid = Grid(name, ["scale", *head, "algorithms"], lines)
-            yield from _folded(f"{len(there)} settings were run", grid)
+            yield from _folded(f"run: {len(there)} of {len(own)} settings", grid)
         absent = [family for family in own if not family.results]
         for scale in ("full", "small"):
             missing = [f"`{family.name}`" for family in absent if family.scale == scale]
