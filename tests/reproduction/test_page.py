@@ -24,6 +24,7 @@ from ebbflow.reproduction.comparing import accuracy_rows, agreement, first_ten_r
 from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import (
+    beside_grid,
     contradictions,
     farthest,
     gains,
@@ -53,7 +54,7 @@ from ebbflow.reproduction.speed import (
     seconds,
     work,
 )
-from ebbflow.reproduction.studies import GREY, RAN, all_cells, cells_of
+from ebbflow.reproduction.studies import BESIDE, GREY, RAN, all_cells, cells_of
 from ebbflow.reproduction.windows import Window
 from tests.reproduction.made import ROUNDS, write_made
 
@@ -213,6 +214,14 @@ def test_leads_of_single_rounds_shrink_as_the_others_catch_up(some: Path) -> Non
     assert by_other["previous"] == ["+40.0", "+20.0", "+8.0", "+4.0", "+2.5", "+2.5"]
     assert by_other["continuous"][0] == "+20.0"
     assert lead_by_round([]).rows == []
+
+
+def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> None:
+    grid = beside_grid(accuracy_rows("mnist", some, Window(1)))
+    assert [line[:4] for line in grid.rows] == [
+        ["MNIST", "overlap 0.0", algorithm, "2"] for algorithm in BESIDE
+    ]
+    assert all(line[4:] == ["+40.0", "+30.0", "+20.0"] for line in grid.rows)
 
 
 def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: Path) -> None:

@@ -131,6 +131,25 @@ def gains_grid(found: Sequence[Group]) -> Grid:
     return Grid("Lead of the warm start", [*head, "first in"], lines)
 
 
+def beside_grid(rows: Sequence[Row]) -> Grid:
+    """Return the median leads under algorithms that the paper did not run."""
+    own: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row.algorithm in BESIDE and not row.note and "warm_start" in row.ours:
+            setting = row.setting.partition(",")[0]
+            own.setdefault((DATASETS[row.dataset], setting, row.algorithm), []).append(row)
+    lines = []
+    for where, each in own.items():
+        leads = [
+            [row.mean("warm_start") - row.mean(other) for row in each if other in row.ours]
+            for other in OTHERS
+        ]
+        cells = [f"{median(lead):+.1f}" if lead else "" for lead in leads]
+        lines.append([*where, str(len(each)), *cells])
+    head = ["data set", "sessions", "algorithm", "rows", *(f"over {name}" for name in OTHERS)]
+    return Grid("Lead of the warm start under other algorithms", head, lines)
+
+
 def verdict(found: Sequence[Group]) -> str:
     """Return in which groups the warm start leads and in which it trails, in the median."""
     leads = {group.label: gains(group.rows)["best other"][0] for group in found}
