@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from statistics import stdev
 
 import pytest
+from rich.console import Console
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.reproduction.ablations import ablation, ablation_rows, spread
@@ -24,7 +26,15 @@ from ebbflow.reproduction.comparing import (
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import fit, fit_cells, read_fit, write_fit
 from ebbflow.reproduction.reference import accuracies
-from ebbflow.reproduction.rendering import as_csv, as_html, as_json, as_markdown, as_tables
+from ebbflow.reproduction.rendering import (
+    Grid,
+    Report,
+    as_csv,
+    as_html,
+    as_json,
+    as_markdown,
+    as_tables,
+)
 from ebbflow.reproduction.reports import report
 from ebbflow.reproduction.studies import RAN, accuracy_file, cells_of
 from ebbflow.reproduction.windows import Window
@@ -254,4 +264,32 @@ def test_a_report_is_the_same_in_every_form(tmp_path: Path) -> None:
     assert "**93.04**" in page and "<strong>93.04</strong>" in html
     assert html.count("<tr>") == sum(len(grid.rows) + 1 for grid in found.grids)
     assert "http" not in html
-    assert len(as_tables(found)) == len(found.grids)
+    assert first["winner_agrees"] is True and rows[0]["order_agrees"] == "True"
+
+
+def test_in_a_terminal_a_table_has_headings_in_place_of_its_first_columns(tmp_path: Path) -> None:
+    write_made(FIRST, tmp_path, exactly(shift=1.0))
+    found = comparison("mnist-accuracy", tmp_path, WINDOW)
+    console = Console(file=io.StringIO(), width=80)
+    for each in as_tables(found, console.width):
+        console.print(each)
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    for algorithm in (*RAN, "(scaffold)", "(fedavg)"):
+        for k in (2, 4):
+            assert f"{algorithm}, transition {k}\n" in re.sub(r" +\n", "\n", text)
+    assert text.count("warm_start") == 1  # one head for all sections
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert re.search(r"paper +92\.04 ± 0\.24 +76\.92 ± 0\.34", text)
+
+
+def test_empty_cells_belong_to_the_section_above() -> None:
+    rows = [["a", "b", "1"], ["", "", "2"], ["", "c", "3"], ["d", "e", "4"]]
+    grid = Grid("Title", ["x", "y", "z"], rows, ["A note."], sections=2)
+    tables = as_tables(Report("id", "title", [], [grid], []))
+    assert [str(each.title).split("[italic]")[1] for each in tables] == [
+        "a, b[/]",
+        "a, c[/]",
+        "d, e[/]",
+    ]
+    assert [each.row_count for each in tables] == [2, 1, 1]
+    assert [each.caption for each in tables] == [None, None, "A note."]

@@ -148,7 +148,7 @@ def compare(
         typer.echo(rendering.as_json(found))
         return
     console = Console()
-    for table in rendering.as_tables(found):
+    for table in rendering.as_tables(found, console.width):
         console.print(table)
     for line in found.lines:
         typer.echo(line.replace("`", ""))

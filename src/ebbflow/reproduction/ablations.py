@@ -131,7 +131,7 @@ def ablation(name: str, results: Path, window: Window) -> Report:
                 std = max(value.std for value in row.theirs.values())
                 lines.append(["", "", "paper", *theirs, f"{theirs_apart:.2f}", f"{std:.2f}"])
         head = ["algorithm", "transition", "", *columns, "largest apart", "largest std"]
-        grids.append(Grid(f"{DATASETS[dataset]}, {own[0].setting}", head, lines))
+        grids.append(Grid(f"{DATASETS[dataset]}, {own[0].setting}", head, lines, sections=1))
     return Report(
         name,
         study(name).title,

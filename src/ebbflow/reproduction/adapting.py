@@ -153,7 +153,7 @@ def reported(found: Sequence[Adaptation]) -> Report:
         own = [a for a in found if a.dataset == dataset and a.algorithm in RAN]
         target = own[0].target if own else USUAL_TARGET
         title = f"{DATASETS[dataset]}, {target:.0%} of the warm start's peak"
-        grids.append(Grid(title, *adaptation_table(own)))
+        grids.append(Grid(title, *adaptation_table(own), sections=2))
     grids.append(_paper_grid())
     lines = [
         "Means over transitions and seeds that reached the target; the last columns charge the "
@@ -212,7 +212,7 @@ def _paper_grid() -> Grid:
     gains = [row["accumulated_gain"] for row in reference.table("time_to_accuracy.csv")]
     rows = [_paper_row(row, gain) for row, gain in zip(published(), gains, strict=True)]
     head = ["setting", "algorithm", "start", "target", "rounds", "latency", "energy", "gain"]
-    return Grid("The paper's table", head, rows)
+    return Grid("The paper's table", head, rows, sections=2)
 
 
 def _paper_row(row: Published, gain: str) -> list[str]:

@@ -125,6 +125,8 @@ class Row:
                 "theirs_std": math.nan if theirs is None else theirs.std,
                 "difference": math.nan if theirs is None else self.difference(column),
                 "deviations": math.nan if theirs is None else self.deviations(column),
+                "winner_agrees": self.same_winner if self.theirs else None,
+                "order_agrees": self.same_order if self.theirs else None,
                 "counted": self.counted,
                 "cells": self.family,
             }
@@ -302,7 +304,7 @@ def comparison(name: str, results: Path, window: Window) -> Report:
     else:
         rows = accuracy_rows(name.removesuffix("-accuracy"), results, window)
     found = agreement(rows)
-    grids = [Grid(_title(own), *_method_table(own)) for own in _grouped(rows)]
+    grids = [Grid(_title(own), *_method_table(own), sections=2) for own in _grouped(rows)]
     listed = large_differences(rows)
     if listed.rows:
         grids.append(listed)
@@ -335,19 +337,17 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return a table of ours over theirs: two lines for every row of the paper's."""
+    """Return a table of ours over theirs: three lines for every row of the paper's."""
     methods = [m for m in METHODS if any(m in row.ours for row in rows)]
     lines = []
     for row in rows:
-        verdict = ["", ""]
-        if row.theirs:
-            verdict = ["yes" if same else "no" for same in (row.same_winner, row.same_order)]
+        verdict = _verdict(row) if row.theirs else ""
         best = max((row.mean(method) for method in row.ours), default=math.nan)
         ours = [
             _strong(shown(row.ours[m]), row.mean(m) == best) if m in row.ours else ""
             for m in methods
         ]
-        lines.append([row.label, str(row.transition), f"ours ({len(row.seeds)})", *ours, *verdict])
+        lines.append([row.label, str(row.transition), f"ours ({len(row.seeds)})", *ours, verdict])
         if row.theirs:
             top = max(value.mean for value in row.theirs.values())
             theirs = [
@@ -357,9 +357,9 @@ def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
                 for m in methods
             ]
             apart = [_apart(row, m) if m in row.both() else "" for m in methods]
-            lines.append(["", "", "paper", *theirs, "", ""])
-            lines.append(["", "", "difference", *apart, "", ""])
-    head = ["algorithm", "transition", "", *methods, "same winner", "same order"]
+            lines.append(["", "", "paper", *theirs, ""])
+            lines.append(["", "", "apart", *apart, ""])
+    head = ["algorithm", "transition", "", *methods, "agrees"]
     return head, lines
 
 
@@ -425,7 +425,7 @@ def large_differences(rows: Sequence[Row]) -> Grid:
                 ]
             )
     head = ["setting", "algorithm", "transition", "method", "ours", "paper", "difference", "cause"]
-    return Grid(f"Differences of more than {LARGE:g} points", head, found)
+    return Grid(f"Differences of more than {LARGE:g} points", head, found, sections=2)
 
 
 def _cause(row: Row, column: str) -> str:

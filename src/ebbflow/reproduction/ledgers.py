@@ -111,7 +111,11 @@ def resources(name: str, results: Path) -> Report:
         "paper measured is not said; runs that were stopped in between are left out."
     ]
     return Report(
-        name, study(name).title, [], [Grid("Ours beside theirs", head, lines, notes)], rows
+        name,
+        study(name).title,
+        [],
+        [Grid("Ours beside theirs", head, lines, notes, sections=1)],
+        rows,
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
@@ -49,12 +51,16 @@ thead th { border-bottom: 2px solid #444; }
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: cells are text, in which ``**`` marks what is bold."""
+    """A table: cells are text, in which ``**`` marks what is bold.
+
+    Where there is little room, the first ``sections`` columns become headings above their rows.
+    """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    sections: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,22 +79,78 @@ class Report:
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
-def as_tables(report: Report) -> list[Table]:
-    """Return the grids for a terminal."""
-    found = []
-    for grid in report.grids:
+def as_tables(report: Report, width: int = 80) -> list[Table]:
+    """Return the grids for a terminal of so many columns."""
+    return [table for grid in report.grids for table in _sections(grid, width)]
+
+
+def _sections(grid: Grid, room: int) -> list[Table]:
+    """Return a table for every section of a grid; their columns are equally wide."""
+    parts: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    lead: tuple[str, ...] = ("",) * grid.sections
+    for row in grid.rows:  # an empty cell stands for the one above
+        lead = tuple(new or old for new, old in zip(row[: grid.sections], lead, strict=True))
+        parts.setdefault(lead, []).append(row[grid.sections :])
+    head = [_plain(name) for name in grid.head[grid.sections :]]
+    widths = _widths(head, [row for rows in parts.values() for row in rows], room)
+    tables = []
+    for number, (lead, rows) in enumerate(parts.items()):
         table = Table(
-            title=grid.title,
+            title="\n".join(_heading(grid, lead, first=not number)),
             title_justify="left",
-            caption="\n".join(_plain(note) for note in grid.notes) or None,
-            caption_justify="left",
+            title_style="",
+            show_header=not number,
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            padding=0,
         )
-        for name in grid.head:
-            table.add_column(_plain(name))
-        for row in grid.rows:
-            table.add_row(*(_terminal(cell) for cell in row))
-        found.append(table)
-    return found
+        for name, width in zip(head, widths, strict=True):
+            table.add_column(name, width=width, overflow="fold")
+        for row in rows:
+            table.add_row(*map(_terminal, row))
+        tables.append(table)
+    if tables and grid.notes:
+        tables[-1].caption = "\n".join(map(_plain, grid.notes))
+        tables[-1].caption_justify = "left"
+    return tables
+
+
+def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the columns' widths: of their longest cells, or less where there is not the room.
+
+    The widest are cut down first, and words only when all else is.
+
+    >>> _widths(["start", "rounds to it"], [["warm", "7"], ["previous", "12"]], 80)
+    [8, 6]
+    >>> _widths(["start", "b"], [["warm_start", "in a long sentence"]], 20)
+    [10, 9]
+    """
+    words = [_longest(name.split()) for name in head]
+    widths = list(words)
+    for row in rows:
+        widths = [max(old, cell_len(_plain(c))) for old, c in zip(widths, row, strict=True)]
+        words = [max(old, _longest(_plain(c).split())) for old, c in zip(words, row, strict=True)]
+    for least in (words, [1] * len(words)):
+        while sum(widths) + len(widths) - 1 > room and widths != least:
+            spare = [w if w > floor else 0 for w, floor in zip(widths, least, strict=True)]
+            widths[spare.index(max(spare))] -= 1
+    return widths
+
+
+def _longest(words: Sequence[str]) -> int:
+    return max(map(cell_len, words), default=1)
+
+
+def _heading(grid: Grid, lead: Sequence[str], *, first: bool) -> list[str]:
+    """Return the lines above a section: the grid's title once, and what its rows have in common."""
+    lines = [f"\n[bold]{escape(grid.title)}[/]"] if first else []
+    if lead:
+        named = (
+            f"{name} {cell}" if cell.isdigit() else cell
+            for name, cell in zip(grid.head, lead, strict=False)
+        )
+        lines.append(f"[italic]{escape(_plain(', '.join(named)))}[/]")
+    return lines
 
 
 def as_markdown(report: Report, level: int = 1) -> str:
