@@ -33,6 +33,7 @@ from ebbflow.reproduction.findings import (
     held_out,
     lead,
     lead_by_round,
+    lead_by_transition,
     not_first,
     papers_exceptions,
     repeated_rows,
@@ -214,6 +215,23 @@ def test_leads_of_single_rounds_shrink_as_the_others_catch_up(some: Path) -> Non
     assert by_other["previous"] == ["+40.0", "+20.0", "+8.0", "+4.0", "+2.5", "+2.5"]
     assert by_other["continuous"][0] == "+20.0"
     assert lead_by_round([]).rows == []
+
+
+def test_leads_are_shown_at_every_transition(some: Path, tmp_path: Path) -> None:
+    """The paper's tables have two of the four."""
+
+    def level(algorithm: str, method: str, s: int, t: int) -> float:
+        return 80.0 + s if method == "warm_start" else 80.0
+
+    write_made(cells_of("mnist-accuracy", "full", (100,))[:1], tmp_path, level)
+    found = groups(
+        accuracy_rows("mnist", tmp_path, Window(5)), families("mnist-accuracy", tmp_path)
+    )
+    grid = lead_by_transition(found, Window(5))
+    assert grid.head[3:] == [f"transition {k}" for k in (1, 2, 3, 4)]
+    # After one pilot session and another, the first transition is to session 4.
+    assert [line[3:] for line in grid.rows] == [["+4.0", "+5.0", "+6.0", "+7.0"]] * 3
+    assert lead_by_transition([], Window(5)).rows == []
 
 
 def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> None:

@@ -193,6 +193,32 @@ def _leads(family: Family, algorithm: str, transition: int, other: str) -> list[
     return [fmean(column) for column in zip(*found, strict=True)]
 
 
+def lead_by_transition(found: Sequence[Group], window: Window) -> Grid:
+    """Return the warm start's median lead at every transition, of which the paper shows two."""
+    lines = []
+    for group in found:
+        rows = list(dict.fromkeys((row.family, row.algorithm) for row in group.rows))
+        by_name = {family.name: family for family in group.families}
+        last = min(f.config.sessions - f.session(0) for f in group.families)
+        for other in OTHERS:
+            cells = []
+            for k in range(1, last + 1):
+                leads = [
+                    fmean(warm) - fmean(there)
+                    for name, algorithm in rows
+                    for warm in [by_name[name].windows(algorithm, "warm_start", k, window)]
+                    for there in [by_name[name].windows(algorithm, other, k, window)]
+                    if warm and there
+                ]
+                cells.append(f"{median(leads):+.1f}" if leads else "")
+            if any(cells):
+                lines.append([DATASETS[group.dataset], group.setting, other, *cells])
+    most = max((len(line) for line in lines), default=3)
+    lines = [[*line, *[""] * (most - len(line))] for line in lines]
+    head = ["data set", "sessions", "over", *(f"transition {k}" for k in range(1, most - 2))]
+    return Grid("Lead of the warm start, transition by transition", head, lines)
+
+
 def not_first(rows: Sequence[Row]) -> list[str]:
     """Return the counted rows in which the warm start is not the best start."""
     found = []
