@@ -189,8 +189,8 @@ def _short(
     if beside.rows:
         yield (
             "With FedAvg and with the true SCAFFOLD, which the paper did not run, over the rounds "
-            "of the first table. The true SCAFFOLD is at the rate of the authors', at which it "
-            "learns much faster, so that any start is soon made good:\n"
+            "of the first table. The true SCAFFOLD is at the rate of the authors'. The more an "
+            "algorithm learns in a round, the less a better start is worth:\n"
         )
         yield from _grid(beside)
     appendix = _first_ten_groups(results)
