@@ -478,9 +478,11 @@ def _first_ten(results: Path) -> Iterator[str]:
     yield "## The first ten rounds\n"
     yield (
         "The appendix names an MLP for MNIST and Fashion-MNIST, while the paper's parameter counts "
-        "are those of softmax regression; both were run. Which devices form a session is not said; "
-        "ours are two halves that take turns. One number of the paper for each cell, without a "
-        "deviation.\n"
+        "are those of softmax regression; both were run. It says what labels devices hold, but not "
+        "which of them form a session, nor rates, local steps or rounds: ours are two halves that "
+        "take turns, and the main text's settings. So these rows say what the method does there, "
+        "and their distance from the paper's numbers (one for each cell, without a deviation) says "
+        "little.\n"
     )
     for name in FIRST_TEN:
         own = first_ten_rows(name, results, appendix_window(results))
