@@ -42,6 +42,7 @@ from ebbflow.reproduction.findings import (
 from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
 from ebbflow.reproduction.page import page_text, write_page
+from ebbflow.reproduction.reports import appendix_window
 from ebbflow.reproduction.results import Lane, read_result
 from ebbflow.reproduction.running import is_done
 from ebbflow.reproduction.speed import (
@@ -154,6 +155,19 @@ def test_the_readme_says_what_the_results_say() -> None:
     winners, cases = sum(each.winners for each in found), sum(each.rows for each in found)
     assert f"in {winners} of {cases} cases" in text
     assert f"within {max(each.median for each in found):.1f} points" in text
+    # Where it does not lead.
+    name = "first10-two-shard-partial-overlap"
+    behind = next(
+        group
+        for group in groups(
+            first_ten_rows(name, RESULTS, appendix_window(RESULTS)), families(name, RESULTS)
+        )
+        if group.label == "MNIST, Two-Shard, 20 devices, softmax"
+    )
+    assert f"by {-gains(behind.rows)['previous'][0]:.1f} points on MNIST" in text
+    assert behind.common.startswith("9") and "9 of 10" in text
+    true = next(line for line in beside_grid(rows["mnist"]).rows if line[2] == "scaffold")
+    assert f"the lead on MNIST is {true[4].removeprefix('+')} points" in text
 
 
 @pytest.mark.slow
@@ -262,9 +276,10 @@ def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: P
         for devices in (50, 100)
         for model in ("softmax", "mlp")
     }
-    text = verdict(found)
-    assert text.startswith(f"In 0 of {len(found)} lines")
-    assert "MNIST, Partial-Overlap, 50 devices, mlp (-3.0)" in text
+    assert verdict(found) == (
+        f"In 0 of {len(found)} lines it leads the best other start in the median; least in "
+        f"{found[0].label} (-3.0)."
+    )
 
 
 def test_rows_of_the_fit_are_told_from_the_others(some: Path) -> None:

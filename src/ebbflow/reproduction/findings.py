@@ -151,12 +151,12 @@ def beside_grid(rows: Sequence[Row]) -> Grid:
 
 
 def verdict(found: Sequence[Group]) -> str:
-    """Return in which groups the warm start leads and in which it trails, in the median."""
+    """Return in how many groups the warm start leads in the median, and where it trails most."""
     leads = {group.label: gains(group.rows)["best other"][0] for group in found}
-    ahead = [label for label, value in leads.items() if value > 0]
-    behind = [f"{label} ({value:+.1f})" for label, value in leads.items() if value <= 0]
-    text = f"In {len(ahead)} of {len(leads)} lines it leads the best other start in the median"
-    return f"{text}; it does not in {', '.join(behind)}." if behind else f"{text}."
+    ahead = sum(value > 0 for value in leads.values())
+    text = f"In {ahead} of {len(leads)} lines it leads the best other start in the median"
+    least = min(leads, key=leads.__getitem__)
+    return f"{text}." if leads[least] > 0 else f"{text}; least in {least} ({leads[least]:+.1f})."
 
 
 ROUNDS = (1, 2, 5, 10, 20)

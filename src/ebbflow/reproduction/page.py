@@ -197,7 +197,10 @@ def _short(
     if appendix:
         yield (
             "The appendix has other distributions of labels and fewer devices, and the first ten "
-            f"rounds. {findings.verdict(appendix)}\n"
+            f"rounds. {findings.verdict(appendix)} A warm start goes on from sessions like this "
+            "one and leaves aside what was learnt in the others since. Where those have most "
+            "labels in common with this one, or where a session is too short to learn its task, "
+            "that is a loss:\n"
         )
         yield from _grid(findings.gains_grid(appendix))
         yield from _folded("Round by round", findings.lead_by_round(appendix))
