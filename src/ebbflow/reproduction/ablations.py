@@ -182,6 +182,17 @@ def ablation_sentence(rows: Sequence[Row]) -> str:
             "deviation over the seeds"
         )
     text += "."
+    shared = [row for row in rows if row.theirs]
+    if shared:
+        ours, theirs = (max(spread(row)[i] for row in shared) for i in (0, 1))
+        inside = sum(
+            spread(row)[0] <= max(value.std for value in row.theirs.values()) for row in shared
+        )
+        text += (
+            f" In the {len(shared)} rows that are the paper's, too, ours are at most {ours:.2f} "
+            f"apart and the paper's {theirs:.2f}; in {inside} ours are within one of the paper's "
+            "standard deviations."
+        )
     for column in OURS_ALONE:
         lost = {
             max(row.mean(c) for c in row.ours) - row.mean(column): row
