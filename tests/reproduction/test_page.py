@@ -248,6 +248,14 @@ def test_leads_are_shown_at_every_transition(some: Path, tmp_path: Path) -> None
     assert lead_by_transition([], Window(5)).rows == []
 
 
+def test_a_small_run_of_the_appendix_is_not_counted(tmp_path: Path) -> None:
+    name = "first10-tinyimagenet"
+    write_made(cells_of(name, "small", (100,)), tmp_path)
+    rows = first_ten_rows(name, tmp_path, Window(10))
+    assert rows and not any(row.counted for row in rows)
+    assert groups(rows, families(name, tmp_path, ["full"])) == []
+
+
 def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> None:
     grid = beside_grid(accuracy_rows("mnist", some, Window(1)))
     assert [line[:4] for line in grid.rows] == [

@@ -233,7 +233,7 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
                     k,
                     config.model.kind or "",
                     family.name,
-                    algorithm in APPENDIX and bool(theirs),
+                    algorithm in APPENDIX and bool(theirs) and family.scale == "full",
                     family.seeds,
                     ours,
                     theirs,
