@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.reproduction.ablations import ablation, ablation_rows, spread
+from ebbflow.reproduction.collecting import Family
 from ebbflow.reproduction.comparing import (
     Row,
     Theirs,
@@ -100,8 +101,7 @@ def test_large_differences_are_listed_and_unexplained_unless_we_know_better(tmp_
 
 def test_a_row_knows_who_is_first_and_how_far_it_is_off() -> None:
     row = Row(
-        *("mnist-accuracy", "mnist", "overlap 0.0, alpha 0.3", "moon", 2, "softmax", "x", True),
-        (1, 2),
+        *("mnist-accuracy", Family(FIRST[0], "full", ()), "moon", 2),
         {"warm_start": [90.0, 92.0], "previous": [95.0, 97.0], "average": [10.0, 10.0]},
         {"warm_start": Theirs(93.0, 0.5), "previous": Theirs(80.0, 1.0), "average": Theirs(70.0)},
     )

@@ -19,7 +19,7 @@ from ebbflow.paper.presets import DATASETS
 from ebbflow.report.markdown import table
 from ebbflow.reproduction.adapting import Adaptation, all_adaptations, summary_sentence
 from ebbflow.reproduction.cells import described
-from ebbflow.reproduction.collecting import families, known_seeds
+from ebbflow.reproduction.collecting import known_seeds
 from ebbflow.reproduction.comparing import accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
@@ -143,13 +143,7 @@ def test_the_readme_says_what_the_results_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     window = read_fit(RESULTS).window
     rows = {dataset: accuracy_rows(dataset, RESULTS, window) for dataset in (*GREY, "agnews")}
-    grid = lead_by_round(
-        [
-            group
-            for dataset, own in rows.items()
-            for group in groups(own, families(f"{dataset}-accuracy", RESULTS))
-        ]
-    )
+    grid = lead_by_round(groups([row for own in rows.values() for row in own]))
     assert table(grid.head, [line for line in grid.rows if line[2] == "previous"]).strip() in text
     found = [agreement(rows[dataset]) for dataset in GREY]
     winners, cases = sum(each.winners for each in found), sum(each.rows for each in found)
@@ -159,9 +153,7 @@ def test_the_readme_says_what_the_results_say() -> None:
     name = "first10-two-shard-partial-overlap"
     behind = next(
         group
-        for group in groups(
-            first_ten_rows(name, RESULTS, appendix_window(RESULTS)), families(name, RESULTS)
-        )
+        for group in groups(first_ten_rows(name, RESULTS, appendix_window(RESULTS)))
         if group.label == "MNIST, Two-Shard, 20 devices, softmax"
     )
     assert f"by {-gains(behind.rows)['previous'][0]:.1f} points on MNIST" in text
@@ -222,7 +214,7 @@ def test_leads_are_those_of_the_rows(some: Path) -> None:
 
 def test_leads_of_single_rounds_shrink_as_the_others_catch_up(some: Path) -> None:
     rows = accuracy_rows("mnist", some, Window(1))
-    found = groups(rows, families("mnist-accuracy", some))
+    found = groups(rows)
     assert [group.label for group in found] == ["MNIST, overlap 0.0"]
     by_other = {line[2]: line[3:] for line in lead_by_round(found).rows}
     # 40 points over the number of the round; there are sixteen, so that the last two are the same.
@@ -238,9 +230,7 @@ def test_leads_are_shown_at_every_transition(some: Path, tmp_path: Path) -> None
         return 80.0 + s if method == "warm_start" else 80.0
 
     write_made(cells_of("mnist-accuracy", "full", (100,))[:1], tmp_path, level)
-    found = groups(
-        accuracy_rows("mnist", tmp_path, Window(5)), families("mnist-accuracy", tmp_path)
-    )
+    found = groups(accuracy_rows("mnist", tmp_path, Window(5)))
     grid = lead_by_transition(found, Window(5))
     assert grid.head[3:] == [f"transition {k}" for k in (1, 2, 3, 4)]
     # After one pilot session and another, the first transition is to session 4.
@@ -253,7 +243,7 @@ def test_a_small_run_of_the_appendix_is_not_counted(tmp_path: Path) -> None:
     write_made(cells_of(name, "small", (100,)), tmp_path)
     rows = first_ten_rows(name, tmp_path, Window(10))
     assert rows and not any(row.counted for row in rows)
-    assert groups(rows, families(name, tmp_path, ["full"])) == []
+    assert groups(rows) == []
 
 
 def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> None:
@@ -266,7 +256,7 @@ def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> Non
 
 def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: Path) -> None:
     rows = accuracy_rows("mnist", some, Window(1))
-    (group,) = groups(rows, families("mnist-accuracy", some))
+    (group,) = groups(rows)
     (line,) = gains_grid([group]).rows
     # Both groups of devices of the results that were made up hold the labels 0 and 1.
     assert line[:4] == ["MNIST", "overlap 0.0", "2 of 10", str(2 * len(RAN))]
@@ -278,7 +268,7 @@ def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: P
         return 80.0 if method == "warm_start" else 83.0
 
     write_made(cells_of(name, "full", (100,)), tmp_path, behind)
-    found = groups(first_ten_rows(name, tmp_path, Window(10)), families(name, tmp_path, ["full"]))
+    found = groups(first_ten_rows(name, tmp_path, Window(10)))
     assert {group.setting for group in found} == {
         f"Partial-Overlap, {devices} devices, {model}"
         for devices in (50, 100)

@@ -51,7 +51,7 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
         own = chosen([family for family in everyone if family.config.dataset == dataset])
         algorithms = RAN if dataset in GREY else (ABLATION_ROWS[dataset][2],)
         named = {_variant_label(name, family): family for family in own}
-        wanted = [_wanted(name, dataset, mark, changed) for mark, changed in variants(dataset)]
+        wanted = [_wanted(name, dataset, changed) for _, changed in variants(dataset)]
         for algorithm, k in product(algorithms, transitions):
             ours = {
                 label: named[label].windows(algorithm, "warm_start", k, window)
@@ -60,21 +60,8 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
             }
             ours = {label: values for label, values in ours.items() if values}
             if len(ours) > 1:
-                found.append(
-                    Row(
-                        name,
-                        dataset,
-                        own[0].setting,
-                        algorithm,
-                        k,
-                        own[0].config.model.kind or "",
-                        own[0].name,
-                        dataset not in GREY,
-                        own[0].seeds,
-                        ours,
-                        paper.get((dataset, k), {}),
-                    )
-                )
+                theirs = paper.get((dataset, k), {})
+                found.append(Row(name, own[0], algorithm, k, ours, theirs, dataset not in GREY))
     return found
 
 
@@ -93,7 +80,7 @@ def _variant_label(name: str, family: Family) -> str:
     return f"R = {config.warm_start.scale:g}"
 
 
-def _wanted(name: str, dataset: str, mark: str, changed: Mapping[str, Any]) -> str:
+def _wanted(name: str, dataset: str, changed: Mapping[str, Any]) -> str:
     if name == "pilot-ema":
         return str(changed["pilot.combine"])
     if name == "probe-rounds":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ebbflow.config import Config
 from ebbflow.metrics import mean_and_deviation
-from ebbflow.paper.presets import SEEDS
+from ebbflow.paper.presets import KINDS, SEEDS
 from ebbflow.reproduction.cells import Cell
 from ebbflow.reproduction.results import Lane, Result, read_result
 from ebbflow.reproduction.running import is_done
@@ -42,8 +42,11 @@ class Family:
 
     @property
     def setting(self) -> str:
-        """The overlap and alpha of a main table, as they are written."""
-        return f"overlap {self.config.partition.overlap}, alpha {self.config.partition.alpha}"
+        """The overlap and alpha of a main table, or the labels of the appendix's, as written."""
+        part = self.config.partition
+        if part.kind != "dirichlet":
+            return KINDS[part.kind]
+        return f"overlap {part.overlap}, alpha {part.alpha}"
 
     def session(self, transition: int) -> int:
         """Return the session of the k-th transition."""

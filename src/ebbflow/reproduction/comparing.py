@@ -48,17 +48,33 @@ class Row:
     """
 
     study: str
-    dataset: str
-    setting: str
+    family: Family
     algorithm: str
     transition: int
-    model: str
-    family: str
-    counted: bool
-    seeds: tuple[int, ...]
     ours: Mapping[str, Sequence[float]]
     theirs: Mapping[str, Theirs]
+    counted: bool = True
     note: str = ""
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name."""
+        return self.family.config.dataset
+
+    @property
+    def setting(self) -> str:
+        """The overlap and alpha, or the appendix's labels."""
+        return self.family.setting
+
+    @property
+    def model(self) -> str:
+        """The model's kind."""
+        return self.family.config.model.kind or ""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds behind ours."""
+        return self.family.seeds
 
     @property
     def label(self) -> str:
@@ -128,7 +144,7 @@ class Row:
                 "winner_agrees": self.same_winner if self.theirs else None,
                 "order_agrees": self.same_order if self.theirs else None,
                 "counted": self.counted,
-                "cells": self.family,
+                "cells": self.family.name,
             }
 
 
@@ -166,22 +182,9 @@ def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
         for algorithm, k in product(family.config.algorithm, (2, 4)):
             ours = _ours(family, algorithm, k, window)
             if ours:
-                found.append(
-                    Row(
-                        name,
-                        dataset,
-                        family.setting,
-                        algorithm,
-                        k,
-                        family.config.model.kind or "",
-                        family.name,
-                        algorithm in RAN and not check,
-                        family.seeds,
-                        ours,
-                        paper.get(Where(overlap, alpha, _as_run(algorithm), k), {}),
-                        check,
-                    )
-                )
+                theirs = paper.get(Where(overlap, alpha, _as_run(algorithm), k), {})
+                counted = algorithm in RAN and not check
+                found.append(Row(name, family, algorithm, k, ours, theirs, counted, check))
     return found
 
 
@@ -220,25 +223,11 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
         config = family.config
         for algorithm, k in product(config.algorithm, (1, 2, 3)):
             ours = _ours(family, algorithm, k, window)
-            if not ours:
-                continue
-            key = config.dataset, config.partition.kind, _as_run(algorithm), k
-            theirs = paper.get(key, {})
-            found.append(
-                Row(
-                    name,
-                    config.dataset,
-                    KINDS[config.partition.kind],
-                    algorithm,
-                    k,
-                    config.model.kind or "",
-                    family.name,
-                    algorithm in APPENDIX and bool(theirs) and family.scale == "full",
-                    family.seeds,
-                    ours,
-                    theirs,
-                )
-            )
+            if ours:
+                key = config.dataset, config.partition.kind, _as_run(algorithm), k
+                theirs = paper.get(key, {})
+                counted = algorithm in APPENDIX and bool(theirs) and family.scale == "full"
+                found.append(Row(name, family, algorithm, k, ours, theirs, counted))
     return found
 
 
@@ -377,7 +366,7 @@ def compact_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             if method in row.both():
                 text += f"<br>{row.theirs[method].mean:.2f}: {_apart(row, method)}"
             cells.append(text)
-        verdict = "" if not row.theirs else _verdict(row)
+        verdict = _verdict(row) if row.theirs else ""
         where = [row.setting, row.model] if row.study.startswith("first10") else [row.setting]
         lines.append([*where, row.label, str(row.transition), *cells, verdict])
     first = ["labels", "model"] if rows and rows[0].study.startswith("first10") else ["setting"]

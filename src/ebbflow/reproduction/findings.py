@@ -69,7 +69,6 @@ class Group(NamedTuple):
     dataset: str
     setting: str
     common: str
-    families: Sequence[Family]
     rows: Sequence[Row]
 
     @property
@@ -78,22 +77,25 @@ class Group(NamedTuple):
         return f"{DATASETS[self.dataset]}, {self.setting}"
 
 
-def groups(rows: Sequence[Row], found: Sequence[Family]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[Group]:
     """Return counted rows by data set and overlap; the appendix's by labels, devices and model."""
-    by_name = {family.name: family for family in found}
     own: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.counted and row.theirs:
             setting = row.setting.partition(",")[0]
             if row.study.startswith("first10"):
-                devices = by_name[row.family].config.partition.devices
+                devices = row.family.config.partition.devices
                 setting = f"{setting}, {devices} devices, {row.model}"
             own.setdefault((row.dataset, setting), []).append(row)
-    made = []
-    for (dataset, setting), each in own.items():
-        behind = [by_name[name] for name in dict.fromkeys(row.family for row in each)]
-        made.append(Group(dataset, setting, _common_labels(behind), behind, each))
-    return made
+    return [
+        Group(dataset, setting, _common_labels(_families(each)), each)
+        for (dataset, setting), each in own.items()
+    ]
+
+
+def _families(rows: Sequence[Row]) -> list[Family]:
+    """Return the families behind rows, each once."""
+    return list({row.family.name: row.family for row in rows}.values())
 
 
 def _common_labels(found: Sequence[Family]) -> str:
@@ -167,11 +169,8 @@ def lead_by_round(found: Sequence[Group]) -> Grid:
     """Return the warm start's median lead in single rounds, from a session's first to its last."""
     lines = []
     for group in found:
-        by_name = {family.name: family for family in group.families}
-        rows = [(by_name[row.family], row.algorithm, row.transition) for row in group.rows]
         for other in OTHERS:
-            leads = [_leads(*row, other) for row in rows if other in row[0].config.methods]
-            leads = [each for each in leads if each]
+            leads = [each for row in group.rows if (each := _leads(row, other))]
             if leads:
                 cells = [f"{median(column):+.1f}" for column in zip(*leads, strict=True)]
                 lines.append([DATASETS[group.dataset], group.setting, other, *cells])
@@ -179,12 +178,12 @@ def lead_by_round(found: Sequence[Group]) -> Grid:
     return Grid("Lead of the warm start, round by round", head, lines)
 
 
-def _leads(family: Family, algorithm: str, transition: int, other: str) -> list[float]:
-    """Return the mean lead over the seeds at each of the rounds; nothing without such a session."""
-    session = family.session(transition)
+def _leads(row: Row, other: str) -> list[float]:
+    """Return the mean lead over the seeds at each of the rounds; nothing without such curves."""
+    session = row.family.session(row.transition)
     found = []
-    for result in family.results:
-        lanes = [Lane(algorithm, method, session) for method in ("warm_start", other)]
+    for result in row.family.results:
+        lanes = [Lane(row.algorithm, method, session) for method in ("warm_start", other)]
         if any(lane not in result.curves for lane in lanes):
             return []
         warm, there = (result.curves[lane] for lane in lanes)
@@ -197,17 +196,16 @@ def lead_by_transition(found: Sequence[Group], window: Window) -> Grid:
     """Return the warm start's median lead at every transition, of which the paper shows two."""
     lines = []
     for group in found:
-        rows = list(dict.fromkeys((row.family, row.algorithm) for row in group.rows))
-        by_name = {family.name: family for family in group.families}
-        last = min(f.config.sessions - f.session(0) for f in group.families)
+        runs = {(row.family.name, row.algorithm): row.family for row in group.rows}
+        last = min(f.config.sessions - f.session(0) for f in runs.values())
         for other in OTHERS:
             cells = []
             for k in range(1, last + 1):
                 leads = [
                     fmean(warm) - fmean(there)
-                    for name, algorithm in rows
-                    for warm in [by_name[name].windows(algorithm, "warm_start", k, window)]
-                    for there in [by_name[name].windows(algorithm, other, k, window)]
+                    for (_, algorithm), family in runs.items()
+                    for warm in [family.windows(algorithm, "warm_start", k, window)]
+                    for there in [family.windows(algorithm, other, k, window)]
                     if warm and there
                 ]
                 cells.append(f"{median(leads):+.1f}" if leads else "")

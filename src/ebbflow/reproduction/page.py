@@ -131,23 +131,11 @@ def _listed(items: Sequence[str]) -> str:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def _groups(rows: dict[str, list[Row]], results: Path) -> list[findings.Group]:
-    return [
-        group
-        for dataset, own in rows.items()
-        for group in findings.groups(own, families(f"{dataset}-accuracy", results))
-    ]
-
-
 def _first_ten_groups(results: Path) -> list[findings.Group]:
     window = appendix_window(results)
-    return [
-        group
-        for name in FIRST_TEN
-        for group in findings.groups(
-            first_ten_rows(name, results, window), families(name, results, ["full"])
-        )
-    ]
+    return findings.groups(
+        [row for name in FIRST_TEN for row in first_ten_rows(name, results, window)]
+    )
 
 
 def _short(
@@ -160,7 +148,8 @@ def _short(
     if not rows:
         yield "Nothing has been run yet.\n"
         return
-    grouped = _groups(rows, results)
+    everyone = [row for own in rows.values() for row in own]
+    grouped = findings.groups(everyone)
     yield (
         "Points of accuracy by which the warm start is ahead of another start: the median over the "
         "rows of a table, and in parentheses the paper's for the same rows; then how many labels a "
@@ -170,9 +159,10 @@ def _short(
     )
     yield from _grid(findings.gains_grid(grouped))
     if window.early:
-        plain = {d: accuracy_rows(d, results, Window(window.length)) for d in rows}
-        yield f"The same over {Window(window.length)}, without the round before:\n"
-        yield from _grid(findings.gains_grid(_groups(plain, results)))
+        later = Window(window.length)
+        plain = [row for dataset in rows for row in accuracy_rows(dataset, results, later)]
+        yield f"The same over {later}, without the round before:\n"
+        yield from _grid(findings.gains_grid(findings.groups(plain)))
     yield (
         "And in single rounds of the same sessions (the median over the same rows): a better start "
         "is worth most at once, and what is left of it in the last round is what it is worth to "
@@ -185,7 +175,7 @@ def _short(
         "average suffers from; at transitions 1 and 3 both have been there equally often:\n"
     )
     yield from _grid(findings.lead_by_transition(grouped, window))
-    beside = findings.beside_grid([row for own in rows.values() for row in own])
+    beside = findings.beside_grid(everyone)
     if beside.rows:
         yield (
             "With FedAvg and with the true SCAFFOLD, which the paper did not run, over the rounds "
@@ -206,7 +196,7 @@ def _short(
         yield from _folded("Round by round", findings.lead_by_round(appendix))
     for dataset, own in rows.items():
         yield f"**{DATASETS[dataset]}.** {comparing.sentence(agreement(own))}\n"
-    behind = [line for own in rows.values() for line in findings.not_first(own)]
+    behind = findings.not_first(everyone)
     if behind:
         yield "Where it does not lead, in the tables of the main text:\n"
         yield _listed(behind)
