@@ -25,6 +25,7 @@ from ebbflow.reproduction.errata import GROUPS
 from ebbflow.reproduction.figures import figure, svhn_rounds
 from ebbflow.reproduction.findings import (
     beside_grid,
+    beside_verdict,
     contradictions,
     farthest,
     gains,
@@ -251,7 +252,25 @@ def test_leads_under_other_algorithms_are_shown_by_themselves(some: Path) -> Non
     assert [line[:4] for line in grid.rows] == [
         ["MNIST", "overlap 0.0", algorithm, "2"] for algorithm in BESIDE
     ]
-    assert all(line[4:] == ["+40.0", "+30.0", "+20.0"] for line in grid.rows)
+    assert all(line[4:] == ["+40.0", "+30.0", "+20.0", "+20.0", "2"] for line in grid.rows)
+
+
+def test_the_appendix_under_the_true_scaffold_is_shown_by_itself(tmp_path: Path) -> None:
+    name = "first10-100-clients"
+
+    def level(algorithm: str, method: str, s: int, t: int) -> float:
+        ahead = 3.0 if algorithm == "scaffold" else -3.0
+        return 80.0 + (ahead if method == "warm_start" else 0.0)
+
+    write_made(cells_of(name, "full", (100,)), tmp_path, level)
+    rows = first_ten_rows(name, tmp_path, Window(10))
+    assert {line[-1] for line in gains_grid(groups(rows)).rows} == {"0 (9)", "0 (3)"}
+    assert [line[1:] for line in beside_grid(rows).rows] == [
+        [f"Partial-Overlap, 50 devices, {model}", "scaffold", *line]
+        for model in ("softmax", "mlp")
+        for line in [["3", "+3.0", "+3.0", "", "+3.0", "3"]]
+    ]
+    assert beside_verdict(rows) == "in 2 of 2 lines"
 
 
 def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: Path) -> None:
