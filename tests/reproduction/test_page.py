@@ -42,7 +42,7 @@ from ebbflow.reproduction.findings import (
 )
 from ebbflow.reproduction.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
 from ebbflow.reproduction.ledgers import cost_analysis, resources, simulation_parameters
-from ebbflow.reproduction.page import page_text, write_page
+from ebbflow.reproduction.page import appendix_rows, page_text, write_page
 from ebbflow.reproduction.reports import appendix_window
 from ebbflow.reproduction.results import Lane, read_result
 from ebbflow.reproduction.running import is_done
@@ -161,6 +161,11 @@ def test_the_readme_says_what_the_results_say() -> None:
     assert behind.common.startswith("9") and "9 of 10" in text
     true = next(line for line in beside_grid(rows["mnist"]).rows if line[2] == "scaffold")
     assert f"the lead on MNIST is {true[4].removeprefix('+')} points" in text
+    said = " ".join(text.split())
+    appendix = appendix_rows(RESULTS)
+    leads = re.match(r"In (\d+ of \d+ lines)", verdict(groups(appendix)))
+    assert leads and f"in {leads[1]} of our table" in said
+    assert f"{beside_verdict(appendix)} under the true SCAFFOLD" in said
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def _listed(items: Sequence[str]) -> str:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def _appendix(results: Path) -> list[Row]:
+def appendix_rows(results: Path) -> list[Row]:
     """Return the rows of the appendix's tables, without those that only show that the path runs."""
     window = appendix_window(results)
     found = [row for name in FIRST_TEN for row in first_ten_rows(name, results, window)]
@@ -182,7 +182,7 @@ def _short(
             "algorithm learns in a round, the less a better start is worth:\n"
         )
         yield from _grid(findings.beside_grid(everyone))
-    further = _appendix(results)
+    further = appendix_rows(results)
     appendix = findings.groups(further)
     if appendix:
         yield (
