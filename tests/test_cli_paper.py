@@ -50,6 +50,21 @@ def test_a_comparison_is_printed_and_written(tmp_path: Path) -> None:
     assert found["summary"]["rows"] == 8
 
 
+def test_a_window_longer_than_a_session_is_said_to_be(tmp_path: Path) -> None:
+    write_made(cells_of("mnist-accuracy", "full", (100,))[:1], tmp_path)
+    base = ("paper", "compare", "mnist-accuracy", "--results", str(tmp_path), "--window")
+    assert "rounds only" not in ebbflow(*base, "50").out
+    assert "A session has 50 rounds only: all of them count." in ebbflow(*base, "51").out
+    assert "rounds only" not in ebbflow(*base, "51", "--early").out
+
+
+def test_what_needs_no_runs_says_so(tmp_path: Path) -> None:
+    for name, command in (("bandwidth", "figure"), ("cost-analysis", "compare")):
+        answer = ebbflow("paper", "run", name, "--results", str(tmp_path))
+        assert answer.code == 0
+        assert f"{name} needs no runs: `ebbflow paper {command} {name}` shows it" in answer.out
+
+
 def test_a_page_needs_the_fit(tmp_path: Path) -> None:
     answer = ebbflow("paper", "page", "--results", str(tmp_path), "--out", str(tmp_path / "p.md"))
     assert answer.code == 2 and "ebbflow paper fit" in answer.err
@@ -61,6 +76,7 @@ def test_a_page_needs_the_fit(tmp_path: Path) -> None:
         (("run", "mnist"), "there is no table or figure 'mnist': did you mean mnist-"),
         (("run", "mnist-accuracy", "--scale", "big"), "--scale 'big' is no scale"),
         (("run", "mnist-accuracy", "--seeds", "a"), "--seeds 'a' are no seeds"),
+        (("run", "mnist-accuracy", "--seeds", "1,1"), "--seeds '1,1' name one more than once"),
         (("run", "mnist-accuracy", "--only", "svhn*"), "--only svhn* fits none of the 12 cells"),
         (("compare", "mnist-curves"), "mnist-curves is a figure"),
         (("compare", "mnist-accuracy"), "does not say which window"),

@@ -62,6 +62,7 @@ def run(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
 ) -> None:
     """Run what a table or figure needs, cell by cell; what is done is not run again."""
+    from ebbflow.reproduction.reports import FIGURES
     from ebbflow.reproduction.running import is_done
 
     extra = {}
@@ -70,6 +71,10 @@ def run(
     if weights is not None:
         extra["model.weights"] = str(weights)
     cells = [cell.with_settings(extra) if extra else cell for cell in _cells(ids, scale, seeds)]
+    for name in ids:
+        if not _cells([name], scale, seeds):
+            command = "figure" if name in FIGURES else "compare"
+            typer.echo(f"{name} needs no runs: `ebbflow paper {command} {name}` shows it")
     wanted = [cell for cell in cells if _wanted(cell.name, only)]
     if cells and not wanted:
         patterns = " or ".join(only or [])
@@ -258,6 +263,8 @@ def _seeds(text: str) -> tuple[int, ...]:
         found = ()
     if not found or min(found) < 0:
         raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
+    if len(set(found)) < len(found):
+        raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
     return found
 
 

@@ -13,7 +13,7 @@ from ebbflow.metrics import mean_and_deviation
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.collecting import Family, chosen, families, shown
-from ebbflow.reproduction.comparing import Row, Theirs, printed
+from ebbflow.reproduction.comparing import Row, Theirs, printed, too_short
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.studies import (
     ABLATION_ROWS,
@@ -123,7 +123,7 @@ def ablation(name: str, results: Path, window: Window) -> Report:
         name,
         study(name).title,
         [
-            f"Mean accuracy of `warm_start` in percent over {window}.",
+            f"Mean accuracy of `warm_start` in percent over {window}.{too_short(rows, window)}",
             ablation_sentence(rows),
         ],
         grids,

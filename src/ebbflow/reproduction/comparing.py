@@ -286,6 +286,13 @@ def sentence(found: Agreement) -> str:
     )
 
 
+def too_short(rows: Sequence[Row], window: Window) -> str:
+    """Return a sentence if sessions have fewer rounds than a window, which then has all of them."""
+    wanted = window.length - window.early
+    fewest = min((row.family.config.rounds or wanted for row in rows), default=wanted)
+    return f" A session has {fewest} rounds only: all of them count." if fewest < wanted else ""
+
+
 def comparison(name: str, results: Path, window: Window) -> Report:
     """Return an accuracy table or a table of the appendix beside the paper's."""
     if name.startswith("first10"):
@@ -300,7 +307,7 @@ def comparison(name: str, results: Path, window: Window) -> Report:
     return Report(
         name,
         study(name).title,
-        [f"Mean accuracy in percent over {window}.", sentence(found)],
+        [f"Mean accuracy in percent over {window}.{too_short(rows, window)}", sentence(found)],
         grids,
         [line for row in rows for line in row.flat()],
         {
