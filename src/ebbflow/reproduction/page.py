@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from textwrap import fill
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
-from ebbflow.paper.presets import DATASETS
+from ebbflow.paper.presets import DATASETS, SEEDS
 from ebbflow.report.markdown import table
 from ebbflow.reproduction import ablations, adapting, comparing, errata, figures, findings, ledgers
+from ebbflow.reproduction.cells import WHOLE
 from ebbflow.reproduction.collecting import Family, chosen, families
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, first_ten_rows
 from ebbflow.reproduction.fit import LENGTHS, Fit, read_fit
 from ebbflow.reproduction.rendering import Grid, Report
 from ebbflow.reproduction.reports import FIGURES, appendix_window
+from ebbflow.reproduction.results import Lane
 from ebbflow.reproduction.speed import seconds
 from ebbflow.reproduction.studies import GREY, RAN, STUDIES, Scale, cells_of, default_seeds
 from ebbflow.reproduction.tables import duration
@@ -370,9 +372,10 @@ def _accuracy(rows: dict[str, list[Row]], pictures: str, results: Path) -> Itera
     for dataset, own in rows.items():
         yield f"### {DATASETS[dataset]}\n"
         yield f"{comparing.sentence(agreement(own))}\n"
+        yield from _part(dataset, own)
         yield f"![Accuracy over the rounds]({pictures}/{dataset}-curves.png)\n"
         grid = Grid(dataset, *comparing.compact_table(own))
-        yield from _folded(f"All {len(own)} rows", grid)
+        yield from _folded(f"All rows: {len(own)}", grid)
         yield from _differences(own)
         if dataset == "agnews":
             lines, grids = findings.news_findings(results, read_fit(results).window)
@@ -383,6 +386,28 @@ def _accuracy(rows: dict[str, list[Row]], pictures: str, results: Path) -> Itera
         if dataset not in rows:
             yield f"### {DATASETS[dataset]}\n"
             yield _path_only(dataset, chosen(families(f"{dataset}-accuracy", results)))
+
+
+def _part(dataset: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how a table on a part of the data differs from the paper's, if it is one."""
+    own = [row for row in rows if row.counted]
+    if all(row.family.scale == "full" for row in own):
+        return
+    here, paper = own[0].family, cells_of(f"{dataset}-accuracy", "full", default_seeds("full"))[0]
+    config, theirs = here.config, paper.config
+    learnt = [
+        result.curves[Lane(row.algorithm, "warm_start", row.family.session(row.transition))][-1]
+        for row in own
+        for result in row.family.results
+    ]
+    yield (
+        f"A part of it: {here.results[0].facts['dataset']['train']:,} of {WHOLE[dataset]:,} "
+        f"samples, {config.partition.devices} devices a session (in the paper "
+        f"{theirs.partition.devices}), {config.sessions} sessions of {config.rounds} rounds "
+        f"({theirs.sessions} of {theirs.rounds}), {len(here.seeds)} of {len(SEEDS)} seeds, "
+        f"{config.precision}. In the last round of these sessions `warm_start` has "
+        f"{fmean(learnt):.1f} percent on average.\n"
+    )
 
 
 def _path_only(dataset: str, own: Sequence[Family]) -> str:
