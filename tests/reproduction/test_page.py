@@ -407,6 +407,16 @@ def test_figures_are_drawn(some: Path, tmp_path: Path) -> None:
         figure("mnist-accuracy", some, tmp_path / "x.png")
 
 
+def test_a_figure_of_one_panel_cuts_nothing_off(tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    write_made(cells_of("svhn-accuracy", "small", (100,))[:1], tmp_path)
+    path = tmp_path / "x.png"
+    figure("svhn-curves", tmp_path, path)
+    picture = image.imread(path)[..., :3]
+    assert (picture[:, [0, -1]] == 1).all() and (picture[[0, -1]] == 1).all()
+    assert picture.min() < 0.5
+
+
 def test_bandwidth_is_drawn_by_our_rounds_where_all_arrive(some: Path, tmp_path: Path) -> None:
     label, rounds = svhn_rounds(some)
     assert "our rounds" in label and rounds["warm_start"] == 1.0

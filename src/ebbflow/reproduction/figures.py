@@ -93,7 +93,8 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("round, from the first transition on", fontsize=8)
     handles, labels = next(a for a in axes.flat if a.get_visible()).get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    wide = min(len(labels), 2 * len(columns))  # what fits
+    fig.legend(handles, labels, loc="outside lower center", ncols=wide, frameon=False)
     fig.suptitle(f"{DATASETS[dataset]}: accuracy on the labels present", x=0.01, ha="left")
     fig.savefig(path, dpi=130)
     pyplot.close(fig)
