@@ -62,7 +62,6 @@ def run(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
 ) -> None:
     """Run what a table or figure needs, cell by cell; what is done is not run again."""
-    from ebbflow.reproduction.reports import FIGURES
     from ebbflow.reproduction.running import is_done
 
     extra = {}
@@ -71,10 +70,6 @@ def run(
     if weights is not None:
         extra["model.weights"] = str(weights)
     cells = [cell.with_settings(extra) if extra else cell for cell in _cells(ids, scale, seeds)]
-    for name in ids:
-        if not _cells([name], scale, seeds):
-            command = "figure" if name in FIGURES else "compare"
-            typer.echo(f"{name} needs no runs: `ebbflow paper {command} {name}` shows it")
     wanted = [cell for cell in cells if _wanted(cell.name, only)]
     if cells and not wanted:
         patterns = " or ".join(only or [])
@@ -239,11 +234,19 @@ def _write(path: Path, text: str) -> None:
 
 
 def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:
+    """Return the cells that tables and figures need, each once; say of whom there are none."""
+    from ebbflow.reproduction.reports import FIGURES
     from ebbflow.reproduction.studies import default_seeds, study
 
     chosen = _scale(scale)
     numbers = default_seeds(chosen) if seeds is None else _seeds(seeds)
-    found = {cell.name: cell for name in ids for cell in study(name).cells(chosen, numbers)}
+    found: dict[str, Cell] = {}
+    for name in ids:
+        own = study(name).cells(chosen, numbers)
+        if not own:
+            command = "figure" if name in FIGURES else "compare"
+            typer.echo(f"{name} needs no runs: `ebbflow paper {command} {name}` shows it")
+        found |= {cell.name: cell for cell in own}
     return list(found.values())
 
 

@@ -11,7 +11,16 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.paper.presets import DATASETS, SEEDS
 from ebbflow.report.markdown import table
-from ebbflow.reproduction import ablations, adapting, comparing, errata, figures, findings, ledgers
+from ebbflow.reproduction import (
+    ablations,
+    adapting,
+    comparing,
+    errata,
+    figures,
+    findings,
+    leads,
+    ledgers,
+)
 from ebbflow.reproduction.cells import WHOLE
 from ebbflow.reproduction.collecting import Family, chosen, families
 from ebbflow.reproduction.comparing import Row, accuracy_rows, agreement, first_ten_rows
@@ -151,61 +160,61 @@ def _short(
         yield "Nothing has been run yet.\n"
         return
     everyone = [row for own in rows.values() for row in own]
-    grouped = findings.groups(everyone)
+    grouped = leads.groups(everyone)
     yield (
         "Points of accuracy by which the warm start is ahead of another start: the median over the "
         "rows of a table, and in parentheses the paper's for the same rows; then how many labels a "
         "session has in common with the one before, and in how many rows the warm start is first. "
         f"Accuracies are means over {window}, which is what fits the paper's tables best (below). "
-        f"{findings.verdict(grouped)}\n"
+        f"{leads.verdict(grouped)}\n"
     )
-    yield from _grid(findings.gains_grid(grouped))
+    yield from _grid(leads.gains_grid(grouped))
     if window.early:
         later = Window(window.length)
         plain = [row for dataset in rows for row in accuracy_rows(dataset, results, later)]
         yield f"The same over {later}, without the round before:\n"
-        yield from _grid(findings.gains_grid(findings.groups(plain)))
+        yield from _grid(leads.gains_grid(leads.groups(plain)))
     yield (
         "And in single rounds of the same sessions (the median over the same rows): a better start "
         "is worth most at once, and what is left of it in the last round is what it is worth to "
         "someone who trains that long anyway.\n"
     )
-    yield from _grid(findings.lead_by_round(grouped))
+    yield from _grid(leads.lead_by_round(grouped))
     yield (
         "The paper's tables have transitions 2 and 4. There the group that comes back has been "
         "there less often than the other (1 of 3 and 2 of 5 past sessions), which the plain "
         "average suffers from; at transitions 1 and 3 both have been there equally often:\n"
     )
-    yield from _grid(findings.lead_by_transition(grouped, window))
-    if findings.beside(everyone):
+    yield from _grid(leads.lead_by_transition(grouped, window))
+    if leads.beside(everyone):
         yield (
             "With FedAvg and with the true SCAFFOLD, which the paper did not run, over the rounds "
             "of the first table. The true SCAFFOLD is at the rate of the authors'. The more an "
             "algorithm learns in a round, the less a better start is worth:\n"
         )
-        yield from _grid(findings.beside_grid(everyone))
+        yield from _grid(leads.beside_grid(everyone))
     further = appendix_rows(results)
-    appendix = findings.groups(further)
+    appendix = leads.groups(further)
     if appendix:
         yield (
             "The appendix has other distributions of labels and fewer devices, and the first ten "
-            f"rounds. {findings.verdict(appendix)} A warm start goes on from sessions like this "
+            f"rounds. {leads.verdict(appendix)} A warm start goes on from sessions like this "
             "one and leaves aside what was learnt in the others since. Where those have most "
             "labels in common with this one, or where a session is too short to learn its task, "
             "that is a loss:\n"
         )
-        yield from _grid(findings.gains_grid(appendix))
-        yield from _folded("Round by round", findings.lead_by_round(appendix))
-    if findings.beside(further):
+        yield from _grid(leads.gains_grid(appendix))
+        yield from _folded("Round by round", leads.lead_by_round(appendix))
+    if leads.beside(further):
         yield (
             "How much of that is due to sessions that are too short? The true SCAFFOLD learns more "
             "in a round. With it, on the same devices and over the same rounds, the warm start "
-            f"leads the best other start in the median {findings.beside_verdict(further)}:\n"
+            f"leads the best other start in the median {leads.beside_verdict(further)}:\n"
         )
-        yield from _grid(findings.beside_grid(further))
+        yield from _grid(leads.beside_grid(further))
     for dataset, own in rows.items():
         yield f"**{DATASETS[dataset]}.** {comparing.sentence(agreement(own))}\n"
-    behind = findings.not_first(everyone)
+    behind = leads.not_first(everyone)
     if behind:
         yield "Where it does not lead, in the tables of the main text:\n"
         yield _listed(behind)
@@ -373,6 +382,7 @@ def _accuracy(rows: dict[str, list[Row]], pictures: str, results: Path) -> Itera
         yield f"### {DATASETS[dataset]}\n"
         yield f"{comparing.sentence(agreement(own))}\n"
         yield from _part(dataset, own)
+        yield from findings.precision_check(dataset, results, read_fit(results).window)
         yield f"![Accuracy over the rounds]({pictures}/{dataset}-curves.png)\n"
         grid = Grid(dataset, *comparing.compact_table(own))
         yield from _folded(f"All rows: {len(own)}", grid)
