@@ -146,7 +146,8 @@ def test_the_pictures_of_the_page_are_there() -> None:
 def test_the_readme_says_what_the_results_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     window = read_fit(RESULTS).window
-    rows = {dataset: accuracy_rows(dataset, RESULTS, window) for dataset in (*GREY, "agnews")}
+    shown = (*GREY, "svhn", "agnews")
+    rows = {dataset: accuracy_rows(dataset, RESULTS, window) for dataset in shown}
     grid = lead_by_round(groups([row for own in rows.values() for row in own]))
     assert table(grid.head, [line for line in grid.rows if line[2] == "previous"]).strip() in text
     found = [agreement(rows[dataset]) for dataset in GREY]
@@ -154,6 +155,9 @@ def test_the_readme_says_what_the_results_say() -> None:
     assert f"in {winners} of {cases} cases" in text
     assert f"within {max(each.median for each in found):.1f} points" in text
     # Where it does not lead.
+    short = agreement(rows["svhn"])
+    said = " ".join(text.split())
+    assert f"`warm_start` is the best start in {short.warm_first} of {short.rows} cases" in said
     name = "first10-two-shard-partial-overlap"
     behind = next(
         group
@@ -164,7 +168,6 @@ def test_the_readme_says_what_the_results_say() -> None:
     assert behind.common.startswith("9") and "9 of 10" in text
     true = next(line for line in beside_grid(rows["mnist"]).rows if line[2] == "scaffold")
     assert f"the lead on MNIST is {true[4].removeprefix('+')} points" in text
-    said = " ".join(text.split())
     appendix = appendix_rows(RESULTS)
     leads = re.match(r"In (\d+ of \d+ lines)", verdict(groups(appendix)))
     assert leads and f"in {leads[1]} of our table" in said
@@ -198,6 +201,11 @@ def test_a_page_says_what_was_run_and_what_was_not(some: Path, tmp_path: Path) -
     assert "not run (full): 3 of 4 settings" in text
     assert "### CIFAR-10\n\nNot run: `ebbflow paper run cifar10-accuracy`." in text
     assert "Not run: `ebbflow paper run bound`." in text
+    # SVHN's second transition is session 5; of equal weights session 2's is the first.
+    assert (
+        "`warm_start` has 92.5 percent on average; the past session that its start draws on most "
+        "had ended at 92.2 percent."
+    ) in " ".join(text.split())
     for dataset in DATASETS.values():
         assert f"### {dataset}\n" in text
     for line in text.splitlines():  # but for tables, lists of names and pictures
