@@ -318,7 +318,7 @@ def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: P
 def test_two_precisions_are_held_together(tmp_path: Path) -> None:
     """fp32 is half a point higher, but for one start, which that makes the best."""
     cells = {cell.name: cell for cell in cells_of("svhn-accuracy", "small", (100, 200))}
-    assert list(precision_check("svhn", tmp_path, Window(1))) == []
+    assert list(precision_check(accuracy_rows("svhn", tmp_path, Window(1)))) == []
 
     def level(method: str) -> float:
         return {"warm_start": 60.0, "previous": 50.0, "average": 40.0}.get(method, 30.0)
@@ -330,7 +330,7 @@ def test_two_precisions_are_held_together(tmp_path: Path) -> None:
     for seed in (100, 200):  # the second has no other to be held against
         write_made([cells[f"{name}-s{seed}"]], tmp_path, lambda a, method, s, t: level(method))
     write_made([cells[f"{name}-fp32-s100"]], tmp_path, exact)
-    (said,) = precision_check("svhn", tmp_path, Window(1))
+    (said,) = precision_check(accuracy_rows("svhn", tmp_path, Window(1)))
     assert said == (
         "The same in fp32 (overlap 0.0, alpha 0.3, fedprox): accuracies of single rounds are 0.5 "
         "points from those in bf16 in the median, 25.0 at most. At transition 2 the starts are in "

@@ -11,7 +11,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.paper.presets import DATASETS
 from ebbflow.reproduction import reference
 from ebbflow.reproduction.cells import Spread, make_cell
-from ebbflow.reproduction.collecting import check_of, chosen, families, shown, table_families
+from ebbflow.reproduction.collecting import families, shown, table_families
 from ebbflow.reproduction.comparing import Row, Where, accuracy_rows, agreement, published_rows
 from ebbflow.reproduction.fit import ALGORITHMS as FITTED
 from ebbflow.reproduction.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
@@ -153,9 +153,8 @@ def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Gri
 # --- AG News -------------------------------------------------------------------------------------
 
 
-def news_findings(results: Path, window: Window) -> tuple[list[str], list[Grid]]:
+def news_findings(rows: Sequence[Row]) -> tuple[list[str], list[Grid]]:
     """Return what happens on AG News without common labels, and with many."""
-    rows = accuracy_rows("agnews", results, window)
     lines = []
     for row in rows:
         if not row.counted or row.transition != 2 or "previous" not in row.both():
@@ -173,12 +172,11 @@ def news_findings(results: Path, window: Window) -> tuple[list[str], list[Grid]]
                 f"{row.setting}, {row.algorithm}, transition 2: `{ours_order[0]}` is first (in "
                 f"the paper `{theirs_order[0]}`)"
             )
-    shown_weights = {}
-    for family in chosen(families("agnews-accuracy", results)):
-        for algorithm in family.config.algorithm:
-            if algorithm in RAN:
-                label = family.name.removeprefix("agnews-")
-                shown_weights[label] = (family.results[0], algorithm)
+    shown_weights = {
+        row.family.name.removeprefix("agnews-"): (row.family.results[0], row.algorithm)
+        for row in rows
+        if row.algorithm in RAN
+    }
     grids = [weights_grid("Weights on AG News", shown_weights)] if shown_weights else []
     return lines, grids
 
@@ -186,14 +184,16 @@ def news_findings(results: Path, window: Window) -> tuple[list[str], list[Grid]]
 # --- precision -----------------------------------------------------------------------------------
 
 
-def precision_check(dataset: str, results: Path, window: Window) -> Iterator[str]:
-    """Yield how far a cell that was run in both precisions is apart, and whether the order is."""
-    found = {family.name: family for family in chosen(families(f"{dataset}-accuracy", results))}
-    for name, exact in found.items():
-        usual = found.get(name.removesuffix("-fp32"))
-        if check_of(exact) != "fp32" or usual is None:
+def precision_check(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how far rows that were run in both precisions are apart, and whether the order is."""
+    usual_rows = {(r.setting, r.algorithm, r.transition): r for r in rows if not r.note}
+    for exact in rows:
+        usual = usual_rows.get((exact.setting, exact.algorithm, exact.transition))
+        if exact.note != "fp32" or usual is None:
             continue
-        twins = [(a, b) for a in usual.results for b in exact.results if a.seed == b.seed]
+        twins = [
+            (a, b) for a in usual.family.results for b in exact.family.results if a.seed == b.seed
+        ]
         if not twins:
             continue
         apart = [
@@ -202,11 +202,17 @@ def precision_check(dataset: str, results: Path, window: Window) -> Iterator[str
             for lane in ours.curves.keys() & theirs.curves.keys()
             for a, b in zip(ours.curves[lane], theirs.curves[lane], strict=True)
         ]
-        algorithm = exact.config.algorithm[0]
-        lanes = {m: Lane(algorithm, m, exact.session(2)) for m in exact.config.methods}
+        seeds = {result.seed for result, _ in twins}
         means = [
-            {m: fmean(result.accuracy(lane, window) for result in own) for m, lane in lanes.items()}
-            for own in zip(*twins, strict=True)
+            {
+                method: fmean(
+                    value
+                    for seed, value in zip(row.seeds, row.ours[method], strict=True)
+                    if seed in seeds
+                )
+                for method in exact.ours
+            }
+            for row in (usual, exact)
         ]
         orders = [sorted(each, key=each.__getitem__, reverse=True) for each in means]
         same = "in the same order" if orders[0] == orders[1] else "in another order"
@@ -214,9 +220,10 @@ def precision_check(dataset: str, results: Path, window: Window) -> Iterator[str
             f"{method} {means[0][method]:.2f} and {means[1][method]:.2f}" for method in orders[0]
         )
         yield (
-            f"The same in fp32 ({exact.setting}, {algorithm}): accuracies of single rounds are "
-            f"{median(apart):.1f} points from those in {usual.config.precision} in the median, "
-            f"{max(apart):.1f} at most. At transition 2 the starts are {same} ({values}).\n"
+            f"The same in fp32 ({exact.setting}, {exact.algorithm}): accuracies of single rounds "
+            f"are {median(apart):.1f} points from those in {usual.family.config.precision} in the "
+            f"median, {max(apart):.1f} at most. At transition {exact.transition} the starts are "
+            f"{same} ({values}).\n"
         )
 
 

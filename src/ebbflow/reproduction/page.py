@@ -382,13 +382,13 @@ def _accuracy(rows: dict[str, list[Row]], pictures: str, results: Path) -> Itera
         yield f"### {DATASETS[dataset]}\n"
         yield f"{comparing.sentence(agreement(own))}\n"
         yield from _part(dataset, own)
-        yield from findings.precision_check(dataset, results, read_fit(results).window)
+        yield from findings.precision_check(own)
         yield f"![Accuracy over the rounds]({pictures}/{dataset}-curves.png)\n"
         grid = Grid(dataset, *comparing.compact_table(own))
         yield from _folded(f"All rows: {len(own)}", grid)
         yield from _differences(own)
         if dataset == "agnews":
-            lines, grids = findings.news_findings(results, read_fit(results).window)
+            lines, grids = findings.news_findings(own)
             yield _listed(lines)
             for each in grids:
                 yield from _folded(each.title, each)
