@@ -18,13 +18,13 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv with pinned versions (PYTHON=python3.12 picks the interpreter)
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py src/ebbflow/engines/native/softmax.c
+$(STAMP): pyproject.toml publications/pyproject.toml constraints.txt hatch_build.py src/ebbflow/engines/native/softmax.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	    "ebbflow needs Python 3.11 or newer, not " + sys.version.split()[0] + \
 	    ": make install PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e publications
 	@touch $@
 
 demo: $(STAMP) ## compare the three starts on the packaged digits; results in runs/demo
@@ -45,7 +45,7 @@ lint: $(STAMP) ## check style, format, types and the direction of imports
 
 # The data that the cells need are looked for as ever: EBBFLOW_DATA, or `ebbflow data get`.
 bench: $(STAMP) ## time everything, the peers too if `make peers` made them; writes docs/performance.md
-	$(ENV) $(BIN)/ebbflow bench --out docs/performance.md \
+	$(ENV) $(BIN)/python -m benchmarks $(NAMES) --out docs/performance.md \
 	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
 
 peers: $(STAMP) ## make an environment for each simulator that `make bench` is to measure beside us

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import ebbflow
-from ebbflow.bounds import Findings, Verdict, examine
-from ebbflow.report.bounds import bound_picture
+from ebbflow.analysis.bound import LETTERS, Terms
+from ebbflow.analysis.run_bounds import Findings, Verdict, examine
+from ebbflow.report.bound_tables import bound_picture
 from ebbflow.report.markdown import filled, table
-from ebbflow.theory.bound import LETTERS, Terms
 
 PAGE = Path("docs/theory.md")
 PLAIN: dict[str, Any] = {"local.momentum": 0.0, "local.rule": "each_step"}

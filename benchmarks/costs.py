@@ -14,19 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ebbflow.config import Wireless
-from ebbflow.layers import Layers, preset
+from chang2025.published_costs import PAPER_ROUND, published, published_rounds
+from ebbflow.analysis.cost import MODELS, device_costs, draw_fleet, round_task, together
+from ebbflow.analysis.run_costs import Estimate, estimate, sweep
+from ebbflow.config.merge import Layers, preset
+from ebbflow.config.schema import Wireless
 from ebbflow.report.cost_tables import sweep_picture
-from ebbflow.report.costs import (
-    PAPER_ROUND,
-    Estimate,
-    estimate,
-    published,
-    published_rounds,
-    sweep,
-)
 from ebbflow.report.markdown import filled, table
-from ebbflow.wireless.cost import MODELS, device_costs, draw_fleet, round_task, together
 
 PAGE = Path("docs/costs.md")
 DEVICES = 100

@@ -26,8 +26,8 @@ from ebbflow.core import sketch
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import DISTANCES, similarity_weights
 from ebbflow.core.types import Entry, ModelState, Sketch
-from ebbflow.history.store import Store
 from ebbflow.models import MODELS
+from ebbflow.runs.history import Store
 
 KINDS, REAL, NOISE = 50, 4, 0.3
 LIMIT_MS, REPEATS = 200.0, 7

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from ebbflow.core.memory import kept_memory
+from ebbflow.core.malloc import kept_memory
 from ebbflow.core.types import Model, Output
 from ebbflow.models import flops, from_module, resnet
 from ebbflow.models.resnet import _Conv3x3, resnet18

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ebbflow.config import Config
+from ebbflow.config.merge import Layers
+from ebbflow.config.schema import Config
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
-from ebbflow.layers import Layers
 
 
 @cache

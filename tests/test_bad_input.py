@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from ebbflow import experiment
-from ebbflow.layers import Layers
+from ebbflow.config.merge import Layers
 from tests.test_cli import TINY, Answer, ebbflow, process, tree
 from tests.watchers import StopAfter, Stopped
 

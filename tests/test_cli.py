@@ -21,8 +21,8 @@ from unittest import mock
 import pytest
 
 from ebbflow import __version__, cli, experiment
+from ebbflow.config.merge import preset_text
 from ebbflow.data import datasets
-from ebbflow.layers import preset_text
 
 TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")
 EXECUTABLE = str(Path(sys.executable).parent / "ebbflow")

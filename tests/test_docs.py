@@ -9,12 +9,12 @@ import pytest
 
 import ebbflow
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config import Config
+from ebbflow.analysis.metrics import mean_and_deviation
+from ebbflow.config.merge import Layers, keys
+from ebbflow.config.schema import Config
 from ebbflow.data.datasets import LOADERS
-from ebbflow.initialisers import INITIALISERS
-from ebbflow.layers import Layers, keys
-from ebbflow.metrics import mean_and_deviation
 from ebbflow.models import MODELS
+from ebbflow.starts import INITIALISERS
 
 ROOT = Path(__file__).parent.parent
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
+from ebbflow.config.merge import Layers
 from ebbflow.core.types import Session
 from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
 from ebbflow.experiment import build_world
-from ebbflow.layers import Layers
-from ebbflow.methods import methods_of
-from ebbflow.records import Round
-from ebbflow.simulate import Track, new_tracks, simulate
-from ebbflow.world import World
+from ebbflow.runs.records import Round
+from ebbflow.simulation.methods import methods_of
+from ebbflow.simulation.simulate import Track, new_tracks, simulate
+from ebbflow.simulation.world import World
 from examples.algorithm1 import Outcome, algorithm1
 from tests.watchers import Deaf
 

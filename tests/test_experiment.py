@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config import Config
+from ebbflow.config.schema import Config
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Examples, Session, State
 from ebbflow.experiment import fingerprint, read_config, resume, run
-from ebbflow.records import Records, Round, read_manifest
-from ebbflow.sessions import build_sessions
-from ebbflow.simulate import Track
-from ebbflow.world import World
+from ebbflow.runs.records import Records, Round, read_manifest
+from ebbflow.simulation.roster import build_sessions
+from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.world import World
 from tests.configs import digits, with_settings
 from tests.watchers import Deaf
 

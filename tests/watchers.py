@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebbflow.core.types import ModelState, Session
-from ebbflow.records import Round
-from ebbflow.simulate import Track
-from ebbflow.world import World
+from ebbflow.runs.records import Round
+from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.world import World
 
 
 class Deaf:

@@ -13,10 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ebbflow.bench.page import write_page
-from ebbflow.bench.peers import PEERS
-from ebbflow.bench.results import read_results, write_results
-from ebbflow.bench.run import chosen, measure
+from benchmarks.page import write_page
+from benchmarks.peer_runs import PEERS
+from benchmarks.results import read_results, write_results
+from benchmarks.run import chosen, measure
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,4 +1,4 @@
-"""The peer's side of the conversation that `ebbflow.bench.peers` describes, and the exported work.
+"""The peer's side of the conversation that `benchmarks.peer_runs` describes, and the exported work.
 
 Standard library and numpy only: it runs in every peer's environment. What a framework prints must
 not disturb the answers, so standard output is turned into standard error, and the answers go to a
@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 
 
 class Work(NamedTuple):
-    """A work as `ebbflow.bench.works.export` writes it; ``x`` is mapped, not read."""
+    """A work as `benchmarks.works.export` writes it; ``x`` is mapped, not read."""
 
     x: NDArray[Any]
     y: NDArray[np.int64]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ebbflow.api import resume as resume
     from ebbflow.api import run as run
     from ebbflow.core.errors import EbbflowError as EbbflowError
-    from ebbflow.records import Records as Records
+    from ebbflow.runs.records import Records as Records
 
 __version__ = "0.1.0"
 __all__ = ["EbbflowError", "Records", "compare", "resume", "run"]
 
 _HOMES = {
     "EbbflowError": "ebbflow.core.errors",
-    "Records": "ebbflow.records",
+    "Records": "ebbflow.runs.records",
     "compare": "ebbflow.api",
     "resume": "ebbflow.api",
     "run": "ebbflow.api",

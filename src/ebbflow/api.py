@@ -10,12 +10,12 @@ from typing import Any
 from torch.utils.data import Dataset as TorchDataset
 
 from ebbflow import experiment
-from ebbflow.config import SHORTCUTS, as_list, nearest
+from ebbflow.config.merge import Layers
+from ebbflow.config.schema import SHORTCUTS, as_list, nearest
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
-from ebbflow.layers import Layers
-from ebbflow.records import Records
 from ebbflow.report.progress import progress_display
+from ebbflow.runs.records import Records
 
 Data = str | Path | Dataset | tuple[TorchDataset[Any], TorchDataset[Any]]
 """A data set's name, the path of an .npz file, a loaded data set, or torch's (train, test)."""

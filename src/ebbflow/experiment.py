@@ -13,31 +13,30 @@ from typing import Any
 
 import torch
 
-from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config import Config, nearest
+from ebbflow.config.merge import Layers
+from ebbflow.config.schema import Config, nearest
+from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Engine
-from ebbflow.core.memory import kept_memory
+from ebbflow.core.malloc import kept_memory
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.states import StateFile
 from ebbflow.core.types import Dataset, Entry, Examples, Model, ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
-from ebbflow.history import retention
-from ebbflow.initialisers import INITIALISERS
-from ebbflow.layers import Layers
-from ebbflow.methods import check_parameters, methods_of, parametrised
-from ebbflow.metrics import summary_rows
 from ebbflow.models import MODELS, at_precision, load_weights
-from ebbflow.records import Records, Round
-from ebbflow.runs import RunFolder
-from ebbflow.sessions import KINDS, build_sessions
-from ebbflow.simulate import Track, Watcher, cost_events, new_tracks, simulate
-from ebbflow.world import World
+from ebbflow.runs import records, retention
+from ebbflow.runs.folder import RunFolder
+from ebbflow.runs.records import Records, Round
+from ebbflow.runs.summary import summary_rows
+from ebbflow.simulation.methods import check_parameters, methods_of, parametrised
+from ebbflow.simulation.roster import KINDS, build_sessions
+from ebbflow.simulation.simulate import Track, Watcher, cost_events, new_tracks, simulate
+from ebbflow.simulation.world import World
+from ebbflow.starts import INITIALISERS
 
 
 def run(
@@ -55,7 +54,7 @@ def run(
         out: The run folder to write; without one everything stays in memory.
         dataset: Data that is already here, instead of the one that the configuration names.
         watchers: Others that want to follow, such as a progress display.
-        claimed: Whether ``out`` was already made for this run by `ebbflow.records.claim_folder`.
+        claimed: Whether ``out`` was already made for this run by `claim_folder`.
     """
     if out is None:
         return _run_in_memory(config, _prepared(config, dataset), watchers)

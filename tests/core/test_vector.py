@@ -14,15 +14,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from ebbflow.core.types import Layout, ModelState
-from ebbflow.core.vector import (
-    NEGLIGIBLE,
-    counting,
-    flatten,
-    layout_of,
-    mix,
-    project,
-    unflatten,
-)
+from ebbflow.core.vector import NEGLIGIBLE, counting, flatten, layout_of, mix, project, unflatten
 
 shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=5).map(tuple)
 entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pooch
 import pytest
 
-from ebbflow import defaults
+from ebbflow.config import defaults
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data import places
+from ebbflow.data import local_files as places
 from ebbflow.data.download import ALIASES, SOURCES, RemoteFile, Source, fetch, find, verify
 from tests.data.server import Server, seclude, serving
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Entry, ModelState
-from ebbflow.history.store import Store
 from ebbflow.models import load_weights, mlp, resnet18, resnet34
+from ebbflow.runs.history import Store
 from tests.models.samples import start
 
 IMAGE = (3, 32, 32)

@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 import pytest
 from rich.console import Console
 
-from ebbflow import experiment, records
+from ebbflow import experiment
+from ebbflow.analysis.metrics import Target, time_to_accuracy
 from ebbflow.core.errors import EbbflowError
-from ebbflow.metrics import Target, time_to_accuracy
 from ebbflow.report.measures import as_json, measure, tables
+from ebbflow.runs import records
 from tests.configs import with_keys
 from tests.test_cli import ebbflow
 

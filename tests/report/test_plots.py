@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.records import Round
 from ebbflow.report.plots import accuracy_picture
+from ebbflow.runs.records import Round
 
 
 def rounds(algorithms: int = 1, seeds: int = 1, sessions: int = 3) -> list[Round]:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ebbflow.config import Config
+from ebbflow.config.merge import Layers
+from ebbflow.config.schema import Config
 from ebbflow.core.types import Session
 from ebbflow.data import datasets
 from ebbflow.experiment import build_world
-from ebbflow.layers import Layers
-from ebbflow.records import Round
 from ebbflow.report.progress import ProgressBar, ProgressDisplay, ProgressLines, progress_display
-from ebbflow.world import World
+from ebbflow.runs.records import Round
+from ebbflow.simulation.world import World
 
 
 def configured(**settings: Any) -> Config:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bench, bound, costs, data, experiments, history, metrics, paper, presets
+from ebbflow.cli import bound, costs, data, experiments, history, metrics, presets
 from ebbflow.cli.options import help_if_alone
+from ebbflow.cli.running import run_app
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer(
@@ -23,10 +23,8 @@ app.add_typer(metrics.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(history.app, name="history")
-app.add_typer(bench.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)
-app.add_typer(paper.app, name="paper")
 
 
 @app.command()
@@ -56,25 +54,5 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: one sentence and exit code 2 for what the user can mend."""
-    try:
-        code = app(standalone_mode=False)
-    except EbbflowError as error:
-        _fail(str(error))
-    except typer.TyperException as error:  # an unknown option, a missing argument
-        sentence = getattr(error, "format_message", error.__str__)().rstrip(".")
-        _fail(f"{sentence}; see `ebbflow --help`")
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("stopped", err=True)
-        sys.exit(130)
-    except OSError as error:
-        _fail(
-            f"{error.filename or 'a file'}: {error.strerror or error}; check the path and the disk"
-        )
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
-
-
-def _fail(sentence: str) -> None:
-    typer.echo(f"ebbflow: {sentence}", err=True)
-    sys.exit(2)
+    """Run the command line."""
+    run_app(app, "ebbflow")

@@ -29,10 +29,10 @@ def bound(
     ] = False,
 ) -> None:
     """Make a run again and print its squared gradient norm beside the bounds of Theorem 1."""
-    from ebbflow.records import check_run
+    from ebbflow.runs.records import check_run
 
     check_run(folder)
-    from ebbflow.bounds import chosen, examine
+    from ebbflow.analysis.run_bounds import chosen, examine
     from ebbflow.report.progress import progress_display
 
     with closing(progress_display(chosen(folder, seed or []))) as display:
@@ -44,7 +44,7 @@ def bound(
         return
     from rich.console import Console
 
-    from ebbflow.report.bounds import bound_picture, bound_tables
+    from ebbflow.report.bound_tables import bound_picture, bound_tables
 
     console = Console()
     for table in bound_tables(found):

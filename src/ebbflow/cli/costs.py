@@ -14,8 +14,8 @@ from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settin
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
-    from ebbflow.config import Config
-    from ebbflow.metrics import Target
+    from ebbflow.analysis.metrics import Target
+    from ebbflow.config.schema import Config
 
 app = typer.Typer()
 
@@ -62,7 +62,7 @@ def cost(
     json: AsJson = False,
 ) -> None:
     """Say what a run, or a round of a model, costs on the air: latency, energy, bytes."""
-    from ebbflow.metrics import parse_target
+    from ebbflow.analysis.metrics import parse_target
 
     goal = parse_target(target)
     if (folder is None) == (model is None):
@@ -105,8 +105,8 @@ def _configured(
     settings: list[str],
 ) -> Config:
     """Return a run's configuration, or the default, with presets, options and settings on top."""
-    from ebbflow.layers import Layers, literal
-    from ebbflow.records import CONFIG, check_run
+    from ebbflow.config.merge import Layers, literal
+    from ebbflow.runs.records import CONFIG, check_run
 
     layers = Layers()
     if folder is not None:
@@ -126,7 +126,7 @@ def _known(algorithm: str) -> str:
     """Return an algorithm's name, if it is one."""
     if algorithm != "fedavg":
         from ebbflow.algorithms import ALGORITHMS
-        from ebbflow.config import nearest
+        from ebbflow.config.schema import nearest
 
         if algorithm not in ALGORITHMS:
             raise nearest(algorithm, ALGORITHMS, "algorithm", "--algorithm")
@@ -143,8 +143,8 @@ def _of_run(
 ) -> None:
     from rich.console import Console
 
+    from ebbflow.analysis.run_costs import model_size, reached, run_costs
     from ebbflow.report.cost_tables import target_rows, target_tables, usage_rows, usage_tables
-    from ebbflow.report.costs import model_size, reached, run_costs
 
     size = model_size(config)
     spent = run_costs(config, size, folder)
@@ -195,10 +195,10 @@ def _of_model(
 ) -> None:
     from rich.console import Console
 
-    from ebbflow.config import nearest
+    from ebbflow.analysis.cost import MODELS
+    from ebbflow.analysis.run_costs import estimate, model_size, task_of
+    from ebbflow.config.schema import nearest
     from ebbflow.report.cost_tables import estimate_table
-    from ebbflow.report.costs import estimate, model_size, published_rounds, task_of
-    from ebbflow.wireless.cost import MODELS
 
     names, given = (*MODELS, "digits"), config.wireless
     unknown = config.dataset not in names and not config.dataset.endswith(".npz")
@@ -207,10 +207,8 @@ def _of_model(
     size = model_size(config)
     devices = config.partition.devices or 1
     if sweep is not None:
-        label, rounds = published_rounds(config.dataset)
-        what = f"to the target, by the paper's rounds ({label})" if rounds else "of one round"
-        rounds = rounds or {"a round": 1.0}
-        _sweep(config, algorithm, sweep, rounds, what, devices, draws, picture, as_json)
+        once, what = {"a round": 1.0}, "of one round"
+        _sweep(config, algorithm, sweep, once, what, devices, draws, picture, as_json)
         return
     task = task_of(config, size, algorithm)
     found = {}
@@ -237,7 +235,7 @@ def _of_model(
         f"{config.dataset}, {algorithm}: {size.parameters:,} parameters, {devices} devices, "
         f"{_spectrum(config)}; mean of {draws} draws"
     )
-    Console().print(estimate_table(found, config.dataset, title))
+    Console().print(estimate_table(found, title))
     if exact:
         parts = [
             f"{name} {100 * (getattr(found['ergodic'].cost, name) / truth - 1):+.3f} %"
@@ -260,9 +258,9 @@ def _sweep(
 ) -> None:
     from rich.console import Console
 
-    from ebbflow.config import nearest
+    from ebbflow.analysis.run_costs import SWEEPS, model_size, sweep, task_of
+    from ebbflow.config.schema import nearest
     from ebbflow.report.cost_tables import sweep_picture, sweep_table
-    from ebbflow.report.costs import SWEEPS, model_size, sweep, task_of
 
     if variable not in SWEEPS:
         raise nearest(variable, SWEEPS, "sweep", "--sweep")

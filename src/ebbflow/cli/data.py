@@ -115,7 +115,7 @@ def data_show(
     resolved = configure({}, config, preset or [], given, settings or [])
     from rich.console import Console
 
-    from ebbflow.report import shares
+    from ebbflow.report import partition_report as shares
 
     shares.check_picture(picture)
     found = shares.shares_of(resolved)

@@ -1,4 +1,4 @@
-"""run, compare, resume and paper-cli: the commands that compute."""
+"""run, compare and resume: the commands that compute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -32,11 +32,10 @@ from ebbflow.cli.options import (
     configure,
 )
 from ebbflow.core.errors import EbbflowError
-from ebbflow.paper.flags import with_flags
 
 if TYPE_CHECKING:
-    from ebbflow.config import Config
-    from ebbflow.records import Records
+    from ebbflow.config.schema import Config
+    from ebbflow.runs.records import Records
 
 app = typer.Typer()
 
@@ -79,7 +78,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
             "window": window,
         }
         resolved = configure(base, config, preset or [], given, settings or [])
-        _launch(resolved, out or _default_folder(resolved), json)
+        launch(resolved, out or default_folder(resolved), json)
 
 
 _experiment(
@@ -90,38 +89,6 @@ _experiment(
 _experiment(
     "compare", "Compare ways to start a session, side by side over the same mini-batches.", {}
 )
-
-
-@app.command("paper-cli")
-@with_flags
-def paper_cli(
-    true_scaffold: Annotated[
-        bool, typer.Option("--true-scaffold", help="SCAFFOLD, not what the authors' code runs.")
-    ] = False,
-    use_gpu: Annotated[bool, typer.Option("--use-gpu", help="Heed --gpu_index.")] = False,
-    run: Annotated[bool, typer.Option("--run", help="Run it, as compare does.")] = False,
-    out: Out = None,
-    json: AsJson = False,
-    **flags: Any,
-) -> None:
-    """Take the flags of the paper's own command, and print the same as TOML or run it."""
-    from ebbflow.layers import Layers
-    from ebbflow.paper.command_line import BEHAVIOUR, translate
-
-    if not run and (json or out is not None):
-        raise EbbflowError("--out and --json say what becomes of a run: add --run")
-    found = translate(flags, true_scaffold=true_scaffold, use_gpu=use_gpu)
-    layers = Layers()
-    layers.add_preset(BEHAVIOUR)
-    for key, value in found.settings.items():
-        layers.add_key(key, value, found.places.get(key, "paper-cli"))
-    resolved = layers.config()
-    if not run:
-        typer.echo(found.toml(), nl=False)
-        return
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
-    _launch(resolved, out or _default_folder(resolved), json)
 
 
 @app.command()
@@ -136,13 +103,15 @@ def resume(folder: RunPath, json: AsJson = False) -> None:
     _show(found, config, json)
 
 
-def _default_folder(config: Config) -> Path:
+def default_folder(config: Config) -> Path:
+    """Return where a run is written unless --out says otherwise."""
     stem = f"{Path(config.dataset).stem}-{'-'.join(config.algorithm)}"
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{stem}"
 
 
-def _launch(config: Config, out: Path, as_json: bool) -> None:
-    from ebbflow.records import claim_folder
+def launch(config: Config, out: Path, as_json: bool) -> None:
+    """Run an experiment in a new folder and show its outcome."""
+    from ebbflow.runs.records import claim_folder
 
     # Before torch is imported, so that a run that is killed in its first second can be resumed.
     claim_folder(out, config.model_dump())

@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli.options import (
-    RunPath,
-    help_if_alone,
-)
+from ebbflow.cli.options import RunPath, help_if_alone
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer(help="Look into a run's history.", invoke_without_command=True)

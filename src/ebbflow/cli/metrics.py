@@ -33,7 +33,7 @@ def metrics(
     """Show how soon each method recovers after a transition, what is gained, and the costs."""
     from rich.console import Console
 
-    from ebbflow.metrics import parse_of, parse_target
+    from ebbflow.analysis.metrics import parse_of, parse_target
     from ebbflow.report.measures import as_json, measure, tables
 
     point = parse_of(of)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ebbflow.config import Config
+    from ebbflow.config.schema import Config
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
 Presets = Annotated[
@@ -58,8 +58,8 @@ def configure(
     settings: list[str],
 ) -> Config:
     """Return the configuration of a file, presets, shortcuts and settings, the later winning."""
-    from ebbflow.config import SHORTCUTS
-    from ebbflow.layers import Layers, literal
+    from ebbflow.config.merge import Layers, literal
+    from ebbflow.config.schema import SHORTCUTS
 
     layers = Layers()
     layers.add(base, "default")

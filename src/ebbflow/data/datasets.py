@@ -26,7 +26,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.data import idx, images, text
 from ebbflow.data.custom import from_npz, from_torch
-from ebbflow.data.places import Found, required
+from ebbflow.data.local_files import Found, required
 from ebbflow.data.sources import Source, source
 
 __all__ = ["LOADERS", "from_npz", "from_torch", "load"]

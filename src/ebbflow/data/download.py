@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data import places
-from ebbflow.data.places import ENVIRONMENT, FileCheck, check, data_folders, find, sha256_of, verify
+from ebbflow.data import local_files as places
+from ebbflow.data.local_files import (
+    ENVIRONMENT,
+    FileCheck,
+    check,
+    data_folders,
+    find,
+    sha256_of,
+    verify,
+)
+from ebbflow.data.names import ALIASES
 from ebbflow.data.sources import SOURCES, RemoteFile, Source, source
-from ebbflow.defaults import ALIASES
 
 if TYPE_CHECKING:
     from rich.progress import Progress

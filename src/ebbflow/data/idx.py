@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data.places import Found, opened, reading
+from ebbflow.data.local_files import Found, opened, reading
 from ebbflow.data.sources import Source
 
 NORMALISATION = {"mnist": (0.1307, 0.3081), "fmnist": (0.2861, 0.3530)}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Pixels
 from ebbflow.data.custom import read_npz
-from ebbflow.data.places import Found, opened, reading
+from ebbflow.data.local_files import Found, opened, reading
 from ebbflow.data.sources import Source
 
 Images = NDArray[np.uint8]

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.defaults import ALIASES
+from ebbflow.data.names import ALIASES
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data.places import Found, opened, reading
+from ebbflow.data.local_files import Found, opened, reading
 from ebbflow.data.sources import Source
 
 LENGTH = 64

@@ -4,9 +4,9 @@ from typing import Literal
 
 from ebbflow.core.local import Engine, Recipe
 from ebbflow.core.types import Examples, Model
-from ebbflow.engines.sample_space import SampleSpace
 from ebbflow.engines.sequential import Sequential
-from ebbflow.engines.touched import Touched
+from ebbflow.engines.texts.row_sparse import Touched
+from ebbflow.engines.texts.sample_space import SampleSpace
 from ebbflow.engines.vectorised import Vectorised
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.algorithm import Upload, add_up
+from ebbflow.core.batching import Feed
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score, evaluate
-from ebbflow.core.feed import Feed
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
 from ebbflow.core.rng import torch_generator
-from ebbflow.core.spanned import with_whole_states
 from ebbflow.core.types import Examples, Model, ModelState, State
+from ebbflow.engines.texts.symbolic import with_whole_states
 
 
 class Sequential:

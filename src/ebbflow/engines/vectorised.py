@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine
+from ebbflow.core.batching import Feed, first
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, count, parts, score
-from ebbflow.core.feed import Feed, first
 from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, stacked, states_of, train
-from ebbflow.core.spanned import with_whole_states
 from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines.fused import Fused, fits
+from ebbflow.engines.texts.symbolic import with_whole_states
 from ebbflow.engines.tuning import BlockTuner
 
 PAD = 16  # mini-batches are filled up to a multiple of so many rows

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from rich.table import Table
 
-from ebbflow.metrics import Target
-from ebbflow.report.costs import PAPER_ROUND, REFERENCE, Estimate, Point, Reached, Usage
+from ebbflow.analysis.cost import RoundCost, total
+from ebbflow.analysis.metrics import Target
+from ebbflow.analysis.run_costs import REFERENCE, Estimate, Point, Reached, Usage
 from ebbflow.report.plots import COLOURS, drawing
-from ebbflow.wireless.cost import RoundCost, total
 
 Item = TypeVar("Item")
 
@@ -202,26 +202,22 @@ def _amounts(cost: dict[str, float]) -> list[str]:
 # --- without a run -------------------------------------------------------------------------------
 
 
-def estimate_table(found: dict[str, Estimate], dataset: str, title: str) -> Table:
+def estimate_table(found: dict[str, Estimate], title: str) -> Table:
     """Return a table of what a round costs, by how the fading was treated."""
     table = Table("a round", title=title, title_justify="left")
     for name in found:
         table.add_column(name, justify="right")
-    paper = PAPER_ROUND.get(dataset)
-    if paper is not None:
-        table.add_column("the paper's", justify="right")
-    rows: list[tuple[str, Callable[[Estimate], str], str]] = [
-        ("latency", _latency, f"{paper[0]:.4g} s" if paper else ""),
-        ("energy", lambda e: amount(e.cost.energy, "J"), amount(paper[1], "J") if paper else ""),
-        ("bytes down", lambda e: amount(e.cost.down, "B"), ""),
-        ("bytes up", lambda e: amount(e.cost.up, "B"), ""),
-        ("mean device: down", lambda e: amount(e.down, "s"), ""),
-        ("mean device: computation", lambda e: amount(e.computation, "s"), ""),
-        ("mean device: up", lambda e: amount(e.up, "s"), ""),
+    rows: list[tuple[str, Callable[[Estimate], str]]] = [
+        ("latency", _latency),
+        ("energy", lambda e: amount(e.cost.energy, "J")),
+        ("bytes down", lambda e: amount(e.cost.down, "B")),
+        ("bytes up", lambda e: amount(e.cost.up, "B")),
+        ("mean device: down", lambda e: amount(e.down, "s")),
+        ("mean device: computation", lambda e: amount(e.computation, "s")),
+        ("mean device: up", lambda e: amount(e.up, "s")),
     ]
-    for name, cell, theirs in rows:
-        cells = [cell(estimate) for estimate in found.values()]
-        table.add_row(name, *cells, *([theirs] if paper else []))
+    for name, cell in rows:
+        table.add_row(name, *(cell(estimate) for estimate in found.values()))
     return table
 
 

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from ebbflow.config.merge import Layers
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.download import ENVIRONMENT, SOURCES, data_folders, find
-from ebbflow.layers import Layers
 
 
 class Check(NamedTuple):

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
-from ebbflow.records import EVENTS, HISTORY, MANIFEST, check_run, read_lines, read_manifest
+from ebbflow.runs.records import EVENTS, HISTORY, MANIFEST, check_run, read_lines, read_manifest
 
 
 class Kept(NamedTuple):

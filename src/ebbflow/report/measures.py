@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ebbflow import accounting, records
-from ebbflow.accounting import Account, Cost
-from ebbflow.core.errors import EbbflowError
-from ebbflow.layers import Layers
-from ebbflow.metrics import (
+from ebbflow.analysis import accounting
+from ebbflow.analysis.accounting import Account
+from ebbflow.analysis.metrics import (
     CONFIDENCE,
     Comparison,
     Gain,
@@ -31,6 +29,11 @@ from ebbflow.metrics import (
     paired_test,
     typical_ratio,
 )
+from ebbflow.config.merge import Layers
+from ebbflow.core import counters
+from ebbflow.core.counters import Cost
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs import records
 
 DEFAULT_REFERENCE = "warm_start"
 MIB = 2**20
@@ -220,7 +223,7 @@ def _cost_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
     for method, own in _by_method(found, accounts):
         table.add_section()
         name = method
-        for stage in (*accounting.STAGES, None):
+        for stage in (*counters.STAGES, None):
             mean = _mean_cost(own, stage)
             if any(mean[key] for key in SENT):
                 cells = [f"{mean[key]:,.6g}" for key in SENT[:4]]
@@ -241,7 +244,7 @@ def _server_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
         ),
     )
     for method, own in _by_method(found, accounts):
-        choosing = _mean_cost(own, accounting.RETENTION)["distances"]
+        choosing = _mean_cost(own, counters.RETENTION)["distances"]
         everything = _mean_cost(own, None)
         stored = own[0].stored  # the same under every seed
         models, _ = accounting.needed(method, stored)

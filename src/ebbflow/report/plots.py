@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.metrics import Curve
-from ebbflow.records import Round
+from ebbflow.runs.records import Round
+from ebbflow.runs.summary import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ebbflow.config import Config
-from ebbflow.records import Round
+from ebbflow.config.schema import Config
+from ebbflow.runs.records import Round
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
-    from ebbflow.simulate import Track
-    from ebbflow.world import World
+    from ebbflow.simulation.simulate import Track
+    from ebbflow.simulation.world import World
 
 SECONDS_BETWEEN_LINES = 15.0
 

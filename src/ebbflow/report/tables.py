@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ebbflow.metrics import mean_and_deviation
+from ebbflow.analysis.metrics import mean_and_deviation
 
 Row = dict[str, Any]
 

@@ -1,0 +1,58 @@
+"""A run of the benchmarks: suites by name, each in a fresh process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.results import Suite
+from ebbflow.config.schema import nearest
+from ebbflow.core.errors import EbbflowError
+
+SUITES = {
+    "W1": "benchmarks.suites:w1",
+    "W2": "benchmarks.suites:w2",
+    "W3": "benchmarks.suites:w3",
+    "W4": "benchmarks.suites:w4",
+    "texts": "benchmarks.texts:texts",
+    "cells": "benchmarks.cells:cells",
+    "scaling": "benchmarks.scaling:scaling",
+    "profile": "benchmarks.profile:profile",
+}
+"""Where each suite is: a function of the number of repeats and the folder of the peers."""
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Return the suites that were named, in the order of the page; without names all of them.
+
+    >>> chosen(["scaling", "w1"])
+    ['W1', 'scaling']
+    """
+    by_lower = {name.lower(): name for name in SUITES}
+    found = []
+    for name in names:
+        if name.lower() not in by_lower:
+            raise nearest(name, SUITES, "benchmark", "bench")
+        found.append(by_lower[name.lower()])
+    return [name for name in SUITES if name in found] if found else list(SUITES)
+
+
+def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
+    module, _, function = place.partition(":")
+    suite: Callable[[int, Path | None], Suite] = getattr(import_module(module), function)
+    return suite(repeats, peers)
+
+
+def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
+    """Measure a suite in a process that has done nothing else before."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        try:
+            return process.submit(_suite, SUITES[name], repeats, peers).result()
+        except BrokenProcessPool:
+            raise EbbflowError(
+                f"the process that measured {name} was killed, perhaps for want of memory"
+            ) from None

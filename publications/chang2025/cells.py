@@ -1,0 +1,179 @@
+"""A cell: one run that tables and figures share, with one name and one place.
+
+What a cell is follows from its configuration alone. Its digest is that of all settings that may
+change a result; how the work is done, where, and what is read off it later, are not among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ebbflow.config.defaults import SETTINGS
+from ebbflow.config.merge import Layers
+from ebbflow.config.paper_rows import Row, settings
+from ebbflow.config.schema import Config
+from ebbflow.core.files import sha256
+
+BEHAVIOUR = "authors-code"
+"""The reading of the paper that is run: what its authors' code does."""
+METHODS = ("warm_start", "continuous", "previous", "average")
+LABELLED = ("warm_start", "previous", "average")
+"""The starts of the appendix, and of AG News, where the paper has no Continuous."""
+FREE = frozenset({"checkpoint", "device", "engine", "wireless", "window"})
+"""The sections and keys that change no result beyond rounding."""
+WHOLE = {
+    "mnist": 60_000,
+    "fmnist": 60_000,
+    "svhn": 73_257,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "tinyimagenet": 100_000,
+    "agnews": 120_000,
+}
+"""Training samples of the whole data sets: a subset is no full reproduction."""
+
+
+def described(config: Config) -> dict[str, Any]:
+    """Return the settings that a result depends on, as JSON has them."""
+    return config.model_dump(mode="json", exclude=_excluded())
+
+
+def digest(config: Config) -> str:
+    """Return the digest of the settings that a result depends on.
+
+    Defaults are left out, so that a key that is added to the configuration changes no digest.
+    """
+    values = config.model_dump(mode="json", exclude=_excluded(), exclude_defaults=True)
+    return sha256(json.dumps(values, sort_keys=True).encode())[:16]
+
+
+def _excluded() -> dict[str, Any]:
+    # Where a file of weights lies is no setting: a cell that needs one says so, and its result
+    # holds the file's digest.
+    return {**dict.fromkeys(FREE, True), "model": {"weights"}}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run: ``values`` are its settings by dotted keys, on top of `BEHAVIOUR`.
+
+    ``whole`` is the least number of training samples that the data set must have; ``pretrained``
+    cells start from weights that the user has to give; a ``theorem`` cell is made again beside
+    Theorem 1 when it is over.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    whole: int = 0
+    pretrained: bool = False
+    theorem: bool = False
+
+    @cached_property
+    def config(self) -> Config:
+        """The resolved configuration."""
+        layers = Layers()
+        layers.add_preset(BEHAVIOUR)
+        for key, value in self.values.items():
+            layers.add_key(key, value, f"cell {self.name}")
+        return layers.config()
+
+    @cached_property
+    def digest(self) -> str:
+        """What a result must have been made with."""
+        return digest(self.config)
+
+    @property
+    def seed(self) -> int:
+        """The cell's only seed."""
+        return int(self.values["seeds"][0])
+
+    def with_settings(self, extra: Mapping[str, Any]) -> Cell:
+        """Return the cell with settings on top, as for another device."""
+        return replace(self, values={**self.values, **extra})
+
+    @property
+    def family(self) -> str:
+        """The name without the seed: cells that are averaged share it."""
+        return self.name.removesuffix(f"-s{self.seed}")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Who holds what: the part of a table's row that is not the algorithm.
+
+    ``devices`` only where it is not what the paper's tables have.
+    """
+
+    dataset: str
+    kind: str = "dirichlet"
+    overlap: float | None = None
+    alpha: float | None = None
+    devices: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The beginning of its cells' names.
+
+        >>> Spread("mnist", overlap=0.0, alpha=0.3).name, Spread("svhn", "half").name
+        ('mnist-o0.0-a0.3', 'svhn-half')
+        """
+        parts = [self.dataset]
+        if self.kind != "dirichlet":
+            parts.append(self.kind)
+        for mark, value in (("o", self.overlap), ("a", self.alpha), ("d", self.devices)):
+            if value is not None:
+                parts.append(f"{mark}{value}")
+        return "-".join(parts)
+
+
+def make_cell(
+    spread: Spread,
+    algorithms: Sequence[str],
+    seed: int,
+    *,
+    methods: Sequence[str] | None = None,
+    variant: Mapping[str, Any] | None = None,
+    marks: Sequence[str] = (),
+    subset: bool = False,
+) -> Cell:
+    """Return a cell: a table's rows with these algorithms, with ``variant`` on top.
+
+    ``marks`` name the variant; a single algorithm is named as well. ``subset`` allows part of the
+    data set.
+
+    >>> make_cell(Spread("mnist", overlap=0.0, alpha=0.3), ["fedavg", "moon"], 100).name
+    'mnist-o0.0-a0.3-s100'
+    """
+    usual = LABELLED if spread.kind != "dirichlet" or spread.dataset == "agnews" else METHODS
+    values: dict[str, Any] = {}
+    for algorithm in algorithms:
+        values |= settings(
+            Row(
+                spread.dataset,
+                spread.kind,
+                algorithm,
+                spread.overlap,
+                spread.alpha,
+                spread.devices,
+            )
+        )
+    values |= {
+        "algorithm": list(algorithms),
+        "methods": list(methods or usual),
+        "seeds": [seed],
+        **(variant or {}),
+    }
+    model = str(values["model.kind"])
+    named = [
+        spread.name,
+        *([model] if model != SETTINGS[spread.dataset].model else []),
+        *(algorithms if len(algorithms) == 1 else []),
+        *marks,
+        f"s{seed}",
+    ]
+    whole = 0 if subset else WHOLE[spread.dataset]
+    return Cell("-".join(named), values, whole, not subset and model.startswith("resnet"))

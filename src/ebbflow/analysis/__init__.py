@@ -1,0 +1,1 @@
+"""What records say: accuracy, counted work, wireless cost, the convergence bound."""

@@ -1,0 +1,318 @@
+"""What a round costs: latency, energy and bytes of its devices.
+
+In a round every device of a `Fleet` carries out a `Task`: it receives bits, computes, and sends
+bits. `device_costs` gives every device's seconds and joules, `round_cost` the round's. Settings are
+the section ``[wireless]`` of a configuration; draws are functions of names (`ebbflow.core.rng`).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ebbflow.analysis.accounting import payload
+from ebbflow.analysis.channel import (
+    Array,
+    Fading,
+    Link,
+    correlation,
+    ergodic_times,
+    large_scale,
+    noise_density,
+    path_loss,
+    ring_distance,
+    scaled_exp1,
+    slot_times,
+    slot_warning,
+)
+from ebbflow.config.schema import Wireless
+from ebbflow.core.counters import FLOAT
+from ebbflow.core.rng import Name, generator
+
+
+class ModelSize(NamedTuple):
+    """N_p, the number of parameters, and phi, operations per parameter and sample."""
+
+    parameters: int
+    complexity: float
+
+
+MODELS = {
+    "mnist": ModelSize(7_850, 2.00),
+    "fmnist": ModelSize(7_850, 2.00),
+    "svhn": ModelSize(667_178, 91.04),
+    "cifar10": ModelSize(11_573_066, 6.50),
+    "cifar100": ModelSize(11_596_196, 6.50),
+    "tinyimagenet": ModelSize(21_730_056, 27.69),
+    "agnews": ModelSize(9_157_804, 2.63e-4),
+}
+"""The paper's table, by data set. Its phi counts the forward pass alone (``wireless.passes``)."""
+
+BITS = {"none": 32, "fp16": 16, "int8": 8}
+"""Bits of a value on the air, by compression; the scales of 8-bit values are not counted."""
+
+SHORT = 1000.0
+"""Slots of the longest transfer up to which ``fading = "auto"`` follows every one of them."""
+
+
+# --- what is to be done, and by whom -------------------------------------------------------------
+
+
+class Task(NamedTuple):
+    """What each device does in a round: Z bits either way, and operations."""
+
+    down: float
+    up: float
+    operations: float
+
+
+def round_task(
+    wireless: Wireless,
+    model: ModelSize,
+    *,
+    algorithm: str = "fedavg",
+    steps: float = 5,
+    batch: int = 128,
+) -> Task:
+    """Return the task of a round of an algorithm.
+
+    Z is the bits of N_p values, and N_p phi e_k B operations are e_k local steps on B samples each.
+
+    SCAFFOLD moves two vectors each way: its control variate c goes beside the model, and the change
+    of c_k beside the update. All others move one: FedProx and MOON compare with the model that was
+    sent (MOON's previous model never leaves its device), FedACG broadcasts the look-ahead
+    w + lambda m in place of w, FedDyn's gradients stay on the devices and its h at the server,
+    FedAvgM, FedAdam and FedYogi differ at the server alone, and the authors' variant of SCAFFOLD
+    corrects nothing on a device. Continuous' teacher is the model that its session starts from.
+    """
+    sent = payload(algorithm, model.parameters)
+    bits = BITS[wireless.compression] / FLOAT
+    work = model.parameters * model.complexity * wireless.passes * steps * batch
+    return Task(sent.down * bits, sent.up * bits, work)
+
+
+class Fleet(NamedTuple):
+    """The devices of a round, an array [K] each: psi_k, v_k, P_k^tx, P_k^rx, f_k, chi, xi_k.
+
+    ``fading`` are the names that each of them draws its fading by.
+    """
+
+    psi: Array
+    speed: Array
+    power: Array
+    receive: Array
+    cpu: Array
+    efficiency: Array
+    capacitance: Array
+    fading: tuple[tuple[Name, ...], ...]
+
+
+def draw_fleet(
+    wireless: Wireless, devices: Sequence[int], seed: int, session: int = 1, t: Name = 1
+) -> Fleet:
+    """Return the devices of round t of a session with their positions, shadowing and fading.
+
+    A device's draws depend on its own number, not on who else takes part. Warns of a slot that is
+    too long for the devices' speed.
+    """
+    numbers = np.asarray(devices, dtype=np.int64)
+    lasting: tuple[Name, ...] = {
+        "run": (seed,),
+        "session": (seed, session),
+        "round": (seed, session, t),
+    }[wireless.redraw]
+
+    def dealt(values: float | list[float]) -> Array:
+        dealer = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        return np.asarray(dealer[numbers % len(dealer)])
+
+    count = int(numbers.max(initial=-1)) + 1
+    if wireless.distance is None:
+        uniform = generator("wireless-position", *lasting).random(count)[numbers]
+        distance = ring_distance(uniform, wireless.min_distance, wireless.radius)
+    else:
+        distance = dealt(wireless.distance)
+    loss = path_loss(
+        distance,
+        carrier=wireless.carrier,
+        server=wireless.height_server,
+        device=wireless.height_device,
+        environment=wireless.height_environment,
+    )
+    standard = generator("wireless-shadowing", *lasting).standard_normal(count)[numbers]
+    too_long = slot_warning(wireless.speed, wireless.carrier, wireless.slot)
+    if too_long is not None:
+        warnings.warn(too_long, stacklevel=2)
+    return Fleet(
+        large_scale(loss, wireless.shadowing * standard),
+        dealt(wireless.speed),
+        dealt(wireless.power_device),
+        dealt(wireless.power_receive),
+        dealt(wireless.cpu),
+        dealt(wireless.flops_per_cycle),
+        dealt(wireless.capacitance),
+        tuple(("wireless-fading", seed, session, t, device) for device in devices),
+    )
+
+
+# --- bandwidth -----------------------------------------------------------------------------------
+
+
+def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
+    """Return every device's bandwidth in Hz, as ``wireless.allocation`` says."""
+    count = len(fleet.psi)
+    if wireless.allocation == "per_device":
+        return np.full(count, wireless.bandwidth)
+    equal = np.full(count, wireless.bandwidth / count)
+    if wireless.allocation == "equal":
+        return equal
+    return finish_together(wireless, fleet, task)
+
+
+def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 60) -> Array:
+    """Return shares of W with which all devices finish at the same time, at their mean rates.
+
+    Bisection on the common time T: device k needs the w_k with T_comp + Z/R_DL(w_k) + Z/R_UL(w_k)
+    = T, which falls as T grows; T is right where these add up to W. The left side is convex and
+    falling in w_k, so that Newton's steps find w_k from below.
+    """
+    noise = noise_density(wireless.noise)
+    strength = np.stack([wireless.power_server * fleet.psi, fleet.power * fleet.psi]) / noise
+    bits = np.array([[task.down], [task.up]])
+    busy = computation_time(fleet, task)
+    width = np.full(len(fleet.psi), wireless.bandwidth / len(fleet.psi))
+
+    def moving(w: Array) -> tuple[Array, Array]:
+        """Return the time to move all bits, and its derivative: R = w g(y) / ln 2, y = w / s."""
+        y = w / strength
+        g = scaled_exp1(y)
+        speed = w * g / math.log(2)
+        slope = (g * (1 + y) - 1) / math.log(2)
+        return (bits / speed).sum(axis=0), -(bits * slope / speed**2).sum(axis=0)
+
+    def needed(finish: float, w: Array) -> Array:
+        for _ in range(100):
+            time, slope = moving(w)
+            step = (finish - busy - time) / slope
+            after = np.maximum(w + step, w / 8)
+            if np.all(np.abs(after - w) <= 1e-12 * w) or after.sum() > 1e3 * wireless.bandwidth:
+                return after
+            w = after
+        return w
+
+    # With all of the spectrum in the world R tends to s / ln 2: nobody finishes before that.
+    least = float((busy + (bits * math.log(2) / strength).sum(axis=0)).max())
+    most = float((busy + moving(width)[0]).max())
+    for _ in range(rounds):
+        middle = (least + most) / 2
+        trial = needed(middle, width)
+        if trial.sum() > wireless.bandwidth:
+            least = middle
+        else:
+            most, width = middle, trial
+    return np.asarray(width * (wireless.bandwidth / width.sum()))
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def computation_time(fleet: Fleet, task: Task) -> Array:
+    """Return T_k^comp = N_p phi e_k B / (f_k chi) in s."""
+    return np.asarray(task.operations / (fleet.cpu * fleet.efficiency))
+
+
+def computation_energy(fleet: Fleet, task: Task) -> Array:
+    """Return E_k^comp = xi_k (N_p phi e_k B / chi) f_k^2 in J."""
+    return np.asarray(fleet.capacitance * (task.operations / fleet.efficiency) * fleet.cpu**2)
+
+
+class DeviceCosts(NamedTuple):
+    """Seconds of every device's reception, computation and sending, and joules of each; [K]."""
+
+    down: Array
+    computation: Array
+    up: Array
+    energy_down: Array
+    energy_computation: Array
+    energy_up: Array
+
+    @property
+    def time(self) -> Array:
+        """T_k = T_k^DL + T_k^comp + T_k^UL."""
+        return self.down + self.computation + self.up
+
+    @property
+    def energy(self) -> Array:
+        """E_k = P_k^rx T_k^DL + E_k^comp + P_k^tx T_k^UL."""
+        return self.energy_down + self.energy_computation + self.energy_up
+
+
+def device_costs(wireless: Wireless, fleet: Fleet, task: Task) -> DeviceCosts:
+    """Return what a round costs every device."""
+    width = shares(wireless, fleet, task)
+    noise = noise_density(wireless.noise) * width
+    links = [
+        Link(np.full(len(width), task.down), wireless.power_server * fleet.psi / noise),
+        Link(np.full(len(width), task.up), fleet.power * fleet.psi / noise),
+    ]
+    down, up = (ergodic_times(width, link) for link in links)
+    longest = max(float(np.max(down, initial=0)), float(np.max(up, initial=0)))
+    short = longest <= SHORT * wireless.slot
+    if wireless.fading == "slots" or (wireless.fading == "auto" and short):
+        rho = correlation(fleet.speed, wireless.carrier, wireless.slot)
+        fading = Fading([generator(*names) for names in fleet.fading], rho)
+        down, up = slot_times(width, links, fading, wireless.slot)
+    return DeviceCosts(
+        down,
+        computation_time(fleet, task),
+        up,
+        fleet.receive * down,
+        computation_energy(fleet, task),
+        fleet.power * up,
+    )
+
+
+class RoundCost(NamedTuple):
+    """What a round costs: seconds, joules, and bytes that were sent down and up in all.
+
+    Costs of rounds add up with `total`, for rounds follow each other.
+    """
+
+    latency: float = 0.0
+    energy: float = 0.0
+    down: float = 0.0
+    up: float = 0.0
+
+    def times(self, rounds: float) -> RoundCost:
+        """Return the cost of as many rounds like this."""
+        return RoundCost(*(rounds * value for value in self))
+
+
+def total(costs: Sequence[RoundCost]) -> RoundCost:
+    """Return the sum of costs.
+
+    >>> total([RoundCost(1.0, 2.0, 3.0, 4.0), RoundCost(latency=1.0)])
+    RoundCost(latency=2.0, energy=2.0, down=3.0, up=4.0)
+    """
+    return RoundCost(*(math.fsum(column) for column in zip(*costs, strict=True)))
+
+
+def round_cost(wireless: Wireless, fleet: Fleet, task: Task) -> RoundCost:
+    """Return what a round costs."""
+    return together(wireless, task, device_costs(wireless, fleet, task))
+
+
+def together(wireless: Wireless, task: Task, found: DeviceCosts) -> RoundCost:
+    """Return the latency of the slowest device (or the mean one) and the energy of all of them."""
+    count = len(found.time)
+    latency = found.time.max() if wireless.latency == "slowest" else found.time.mean()
+    return RoundCost(
+        float(latency),
+        math.fsum(found.energy),
+        count * task.down / 8,
+        count * task.up / 8,
+    )

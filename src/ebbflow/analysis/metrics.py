@@ -1,0 +1,476 @@
+"""Metrics as pure functions of records; docs/metrics.md has the definitions and the readings."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs.records import Round
+from ebbflow.runs.summary import Curve, Key, curves, transition, window_accuracy
+
+CONFIDENCE = 0.95
+RESAMPLES = 9_999
+
+# --- time to accuracy and accumulated gain -------------------------------------------------------
+
+Of = Literal["peak", "final"]
+"""Of what a target is a share: the reference's highest accuracy in the session (the paper's
+definition), or its last."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What has to be reached: a share rho of a reference's accuracy, or an accuracy in percent.
+
+    ``of`` is None for an accuracy that is the same in every session.
+    """
+
+    value: float
+    of: Of | None = "peak"
+
+    def level(self, reference: Curve) -> float:
+        """Return the accuracy to reach, in percent.
+
+        >>> [Target(0.95, of).level([20.0, 80.0, 60.0]) for of in ("peak", "final")]
+        [76.0, 57.0]
+        """
+        if self.of is None:
+            return self.value
+        return self.value * (max(reference) if self.of == "peak" else reference[-1])
+
+    def __str__(self) -> str:
+        if self.of is None:
+            return f"{self.value:g} %"
+        return f"{100 * self.value:g} % of {'peak' if self.of == 'peak' else 'final'}"
+
+
+def parse_of(text: str) -> Of:
+    """Return the point of a session that a user named."""
+    points: dict[str, Of] = {"peak": "peak", "final": "final"}
+    if text in points:
+        return points[text]
+    raise EbbflowError(f"--of {text!r} is no point of a session: choose peak or final")
+
+
+def parse_target(text: str, of: Of = "peak") -> Target:
+    """Return a target from what a user wrote: up to 1 a share, above it an accuracy in percent.
+
+    >>> parse_target("0.95"), parse_target("90")
+    (Target(value=0.95, of='peak'), Target(value=90.0, of=None))
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100:
+        raise EbbflowError(
+            f"--target {text!r} is no accuracy: write a share of the reference's as in 0.95, or "
+            "one in percent, above 1 and at most 100, as in 90"
+        )
+    return Target(value, of if value <= 1 else None)
+
+
+def time_to_accuracy(curve: Curve, level: float, before: int = 0) -> float:
+    """Return T_rho, the first round t in 1..T whose accuracy is at least ``level``; else infinity.
+
+    ``before`` is added: the V auxiliary rounds that a method ran before its first one.
+
+    >>> time_to_accuracy([50.0, 70.0, 90.0], 70.0), time_to_accuracy([50.0, 70.0], 80.0)
+    (2.0, inf)
+    >>> time_to_accuracy([50.0, 70.0, 90.0], 70.0, before=1)
+    3.0
+    """
+    return next((float(before + t) for t, a in enumerate(curve, start=1) if a >= level), math.inf)
+
+
+def speed_up(theirs: float, ours: float) -> float:
+    """Return how many times sooner we are there: T_rho of theirs over ours.
+
+    Infinite where only they never get there, zero where only we do not, nan where nobody does.
+
+    >>> speed_up(11.0, 1.0), speed_up(math.inf, 3.0), speed_up(3.0, math.inf)
+    (11.0, inf, 0.0)
+    """
+    return theirs / ours if math.isfinite(theirs) or math.isfinite(ours) else math.nan
+
+
+def accumulated_gain(ours: Curve, theirs: Curve) -> float:
+    """Return G_total, the sum over the rounds of our accuracy minus theirs, in percentage points.
+
+    A sum, neither a ratio nor a percentage: it grows with T. Divided by T it is the mean gain.
+
+    >>> accumulated_gain([50.0, 70.0], [40.0, 75.0])
+    5.0
+    """
+    if len(ours) != len(theirs):
+        raise ValueError(f"curves of {len(ours)} and {len(theirs)} rounds have no common sum")
+    return math.fsum([*ours, *(-accuracy for accuracy in theirs)])
+
+
+# --- over seeds ----------------------------------------------------------------------------------
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard deviation (ddof 1; nan for a single value).
+
+    >>> mean_and_deviation([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+    return statistics.fmean(values), deviation
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds: its deviation (ddof 1) and a bootstrap interval, nan where there is none.
+
+    Over n seeds the interval cannot be wider than from the least to the largest value; with three
+    it is exactly that, and covers a symmetric truth three times in four, not nineteen in twenty.
+    """
+
+    n: int
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+
+def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Return the mean of values with its bootstrap percentile interval.
+
+    An infinite value makes the mean infinite, and leaves nothing to say about the rest.
+
+    >>> estimate([1.0, 2.0, 6.0])
+    Estimate(n=3, mean=3.0, deviation=2.6457513110645907, low=1.0, high=6.0)
+    """
+    n = len(values)
+    if not all(map(math.isfinite, values)):
+        return Estimate(n, math.fsum(values), math.nan, math.nan, math.nan)
+    mean, deviation = mean_and_deviation(values)
+    if n < 2:
+        return Estimate(n, mean, deviation, math.nan, math.nan)
+    from scipy.stats import bootstrap  # noqa: PLC0415 - takes a second to import
+
+    found = bootstrap(
+        (np.asarray(values, dtype=np.float64),),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=confidence,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    return Estimate(n, mean, deviation, float(found.low), float(found.high))
+
+
+class Paired(NamedTuple):
+    """A comparison of two methods that saw the same draws under each of n seeds.
+
+    ``wins`` are the seeds under which ours is higher; ``p`` is the two-sided exact sign-flip
+    permutation test of the mean difference, and ``least`` the smallest value that n seeds allow it,
+    2^(1-n): with three seeds 0.25, so nothing can be significant. ``t`` is Student's paired test,
+    which may be smaller but leans on a normal distribution that n = 3 cannot show; nan where the
+    differences do not vary.
+    """
+
+    n: int
+    wins: int
+    p: float
+    least: float
+    t: float
+
+
+def paired_test(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
+    """Return what the seeds say about the difference of two methods.
+
+    >>> paired_test([3.0, 4.0, 5.0], [1.0, 1.0, 1.0])._replace(t=0.0)
+    Paired(n=3, wins=3, p=0.25, least=0.25, t=0.0)
+    """
+    if len(ours) != len(theirs) or not ours:
+        raise ValueError(f"{len(ours)} and {len(theirs)} values are no pairs")
+    apart = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    n, wins = len(apart), int((apart > 0).sum())
+    least = 2.0 ** (1 - n)
+    if n < 2 or not np.isfinite(apart).all():
+        return Paired(n, wins, math.nan, least, math.nan)
+    from scipy.stats import permutation_test, ttest_1samp  # noqa: PLC0415 - slow, too
+
+    # All 2^n signs while these are few; otherwise so many drawn ones.
+    found = permutation_test(
+        (apart,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=np.inf if n <= 12 else RESAMPLES,
+        random_state=np.random.default_rng(0),
+    )
+    varies = bool(np.ptp(apart) > 1e-12 * np.abs(apart).max())
+    t = float(ttest_1samp(apart, 0.0).pvalue) if varies else math.nan
+    return Paired(n, wins, float(found.pvalue), least, t)
+
+
+# --- a whole run ---------------------------------------------------------------------------------
+
+
+class Speed(NamedTuple):
+    """Time-to-accuracy of one method at one transition (all of them: None), seed by seed.
+
+    ``levels`` are the accuracies to reach and ``rounds`` T_rho; ``speed_ups`` are how many times
+    sooner the reference is there. The second of each counts the auxiliary rounds, too.
+    """
+
+    algorithm: str
+    method: str
+    transition: int | None
+    session: int | None
+    target: Target
+    levels: list[float]
+    rounds: list[float]
+    with_probe: list[float]
+    speed_ups: list[float]
+    speed_ups_with_probe: list[float]
+
+
+class Window(NamedTuple):
+    """Window accuracies of one method at one transition (all of them: None), seed by seed."""
+
+    algorithm: str
+    method: str
+    transition: int | None
+    session: int | None
+    window: int
+    accuracies: list[float]
+
+
+class Gain(NamedTuple):
+    """What the reference has over one method at one transition (all of them: None), by seed.
+
+    ``gains`` are G_total, ``per_round`` the same divided by T.
+    """
+
+    algorithm: str
+    method: str
+    transition: int | None
+    session: int | None
+    gains: list[float]
+    per_round: list[float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Curves of the sessions at which there was a choice, and what they are compared with.
+
+    ``probe_rounds`` holds V for the sessions that were probed; sessions are left out unless every
+    method and every seed has finished them.
+    """
+
+    curves: Mapping[Key, Curve]
+    probe_rounds: Mapping[Key, int]
+    pilot: int
+    methods: Sequence[str]
+    reference: str
+
+    def __post_init__(self) -> None:
+        if self.reference not in self.methods:
+            raise EbbflowError(
+                f"--reference {self.reference!r} is no method of this run: choose one of "
+                f"{', '.join(self.methods)}"
+            )
+
+    def algorithms(self) -> list[str]:
+        """Return the algorithms, in the order of their names."""
+        return sorted(self._seeds)
+
+    def seeds(self, algorithm: str) -> list[int]:
+        """Return the seeds under which an algorithm has finished a transition."""
+        return sorted(self._seeds[algorithm])
+
+    @cached_property
+    def _seeds(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for key in self.curves:
+            found.setdefault(key.algorithm, set()).add(key.seed)
+        return found
+
+    def sessions(self, algorithm: str) -> list[int]:
+        """Return the sessions with a choice that every method and seed has finished."""
+        seeds = self.seeds(algorithm)
+        found = {key.session for key in self.curves if key.algorithm == algorithm}
+        return [
+            s
+            for s in sorted(found)
+            if transition(s, self.pilot) is not None
+            and all(
+                Key(algorithm, m, seed, s) in self.curves for m in self.methods for seed in seeds
+            )
+        ]
+
+    def windows(self, windows: Sequence[int]) -> list[Window]:
+        """Return the window accuracies by algorithm, window, transition and method."""
+        found = []
+        for algorithm in self.algorithms():
+            for window in windows:
+                each = [
+                    self._window(algorithm, method, session, window)
+                    for session in self.sessions(algorithm)
+                    for method in self.methods
+                ]
+                found += each
+                for method in self.methods if each else ():
+                    own = [score.accuracies for score in each if score.method == method]
+                    means = _by_seed(own, statistics.fmean)
+                    found.append(Window(algorithm, method, None, None, window, means))
+        return found
+
+    def _window(self, algorithm: str, method: str, session: int, window: int) -> Window:
+        own = [self.curves[Key(algorithm, method, s, session)] for s in self.seeds(algorithm)]
+        scores = [window_accuracy(curve, window) for curve in own]
+        number = transition(session, self.pilot)
+        return Window(algorithm, method, number, session, window, scores)
+
+    def speeds(self, targets: Sequence[Target]) -> list[Speed]:
+        """Return the times to accuracy by algorithm, target, transition and method."""
+        found = []
+        for algorithm in self.algorithms():
+            for target in targets:
+                each = [
+                    self._speed(algorithm, method, session, target)
+                    for session in self.sessions(algorithm)
+                    for method in self.methods
+                ]
+                found += each
+                found += [
+                    _over_transitions([speed for speed in each if speed.method == method])
+                    for method in (self.methods if each else ())
+                ]
+        return found
+
+    def _speed(self, algorithm: str, method: str, session: int, target: Target) -> Speed:
+        def times(name: str, *, probed: bool) -> list[float]:
+            keys = [Key(algorithm, name, seed, session) for seed in self.seeds(algorithm)]
+            return [
+                time_to_accuracy(
+                    self.curves[key], level, self.probe_rounds.get(key, 0) if probed else 0
+                )
+                for key, level in zip(keys, levels, strict=True)
+            ]
+
+        levels = [
+            target.level(self.curves[Key(algorithm, self.reference, seed, session)])
+            for seed in self.seeds(algorithm)
+        ]
+        plain, probed = times(method, probed=False), times(method, probed=True)
+        ours, ours_probed = times(self.reference, probed=False), times(self.reference, probed=True)
+        return Speed(
+            algorithm,
+            method,
+            transition(session, self.pilot),
+            session,
+            target,
+            levels,
+            plain,
+            probed,
+            list(map(speed_up, plain, ours)),
+            list(map(speed_up, probed, ours_probed)),
+        )
+
+    def gains(self) -> list[Gain]:
+        """Return the reference's gains by algorithm, transition and other method."""
+        found = []
+        others = [method for method in self.methods if method != self.reference]
+        for algorithm in self.algorithms():
+            each = [
+                self._gain(algorithm, method, session)
+                for session in self.sessions(algorithm)
+                for method in others
+            ]
+            found += each
+            for method in others if each else ():
+                own = [gain for gain in each if gain.method == method]
+                found.append(
+                    Gain(
+                        algorithm,
+                        method,
+                        None,
+                        None,
+                        _by_seed([gain.gains for gain in own], statistics.fmean),
+                        _by_seed([gain.per_round for gain in own], statistics.fmean),
+                    )
+                )
+        return found
+
+    def _gain(self, algorithm: str, method: str, session: int) -> Gain:
+        gains, per_round = [], []
+        for seed in self.seeds(algorithm):
+            ours = self.curves[Key(algorithm, self.reference, seed, session)]
+            gain = accumulated_gain(ours, self.curves[Key(algorithm, method, seed, session)])
+            gains.append(gain)
+            per_round.append(gain / len(ours))
+        return Gain(algorithm, method, transition(session, self.pilot), session, gains, per_round)
+
+
+def _by_seed(lists: Sequence[list[float]], over: Callable[[list[float]], float]) -> list[float]:
+    return [over(list(values)) for values in zip(*lists, strict=True)]
+
+
+def _over_transitions(speeds: Sequence[Speed]) -> Speed:
+    """Return the means over transitions, seed by seed; of ratios the geometric mean."""
+    return speeds[0]._replace(
+        transition=None,
+        session=None,
+        levels=_by_seed([speed.levels for speed in speeds], statistics.fmean),
+        rounds=_by_seed([speed.rounds for speed in speeds], statistics.fmean),
+        with_probe=_by_seed([speed.with_probe for speed in speeds], statistics.fmean),
+        speed_ups=_by_seed([speed.speed_ups for speed in speeds], typical_ratio),
+        speed_ups_with_probe=_by_seed(
+            [speed.speed_ups_with_probe for speed in speeds], typical_ratio
+        ),
+    )
+
+
+def typical_ratio(ratios: Sequence[float]) -> float:
+    """Return the geometric mean, whose reciprocal is that of the reciprocals.
+
+    Infinite if one is; zero if one is; nan if both occur, or nobody got anywhere.
+
+    >>> typical_ratio([2.0, 8.0]), typical_ratio([2.0, math.inf]), typical_ratio([0.0, 4.0])
+    (4.0, inf, 0.0)
+    """
+    if any(map(math.isnan, ratios)) or (0.0 in ratios and math.inf in ratios):
+        return math.nan
+    if 0.0 in ratios or math.inf in ratios:
+        return 0.0 if 0.0 in ratios else math.inf
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+
+
+def compared(
+    rounds: Iterable[Round],
+    events: Iterable[Mapping[str, Any]],
+    *,
+    pilot: int,
+    methods: Sequence[str],
+    reference: str,
+) -> Comparison:
+    """Return a comparison of a run's methods, also of one that is not finished yet.
+
+    Only sessions whose rounds are all there count: of a session that is under way the peak is not
+    known. How many rounds a session has, its "start" event says.
+    """
+    lengths: dict[Key, int] = {}
+    probe_rounds: dict[Key, int] = {}
+    for event in events:
+        if event["event"] == "start":
+            key = Key(event["algorithm"], event["method"], event["seed"], event["session"])
+            lengths[key] = event["rounds"]
+            if event["probe_rounds"]:
+                probe_rounds[key] = event["probe_rounds"]
+    whole = {
+        key: curve
+        for key, curve in curves(rounds).items()
+        if len(curve) == lengths.get(key, len(curve)) and transition(key.session, pilot) is not None
+    }
+    return Comparison(whole, probe_rounds, pilot, methods, reference)

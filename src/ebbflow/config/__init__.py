@@ -1,0 +1,1 @@
+"""The configuration: what a user may write, how layers are merged, what is run."""

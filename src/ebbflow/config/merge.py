@@ -1,0 +1,200 @@
+"""How a configuration is put together, the later layer winning.
+
+A TOML file (with the presets that it names below its own keys), presets, command-line shortcuts,
+``--set a.b=c``. Every value remembers the layer it came from, so that an error can say where to
+look.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ebbflow.config import paper_rows as paper
+from ebbflow.config.schema import Config, as_list, resolve
+from ebbflow.core.errors import EbbflowError
+
+
+class Layers:
+    """Configuration layers put on top of each other, each value with the place it came from."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.places: dict[str, str] = {}
+
+    def add(self, values: Mapping[str, Any], place: str) -> None:
+        """Put a nested mapping on top."""
+        for path, value in _leaves(values):
+            node = self.values
+            *parents, last = path
+            for parent in parents:
+                below = node.setdefault(parent, {})
+                if not isinstance(below, dict):
+                    self._refuse_hidden(parent, below)
+                    below = node[parent] = {}
+                node = below
+            node[last] = copy.deepcopy(value)
+            key = ".".join(path)
+            for old in list(self.places):  # what this value replaces, above or below it
+                if key.startswith(old + ".") or old.startswith(key + "."):
+                    del self.places[old]
+            self.places[key] = place
+
+    def _refuse_hidden(self, section: str, value: Any) -> None:
+        """Refuse a value that stands where a section belongs, before its keys cover it up."""
+        if any(key.startswith(f"{section}.") for key in keys()):
+            raise EbbflowError(
+                f"{section} = {value!r} ({self.places[section]}) is refused: {section} is a "
+                f"section; write {section}.KEY instead"
+            )
+
+    def add_file(self, path: Path) -> None:
+        """Put a TOML file on top, and below it the presets that it names in ``preset``."""
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise EbbflowError(f"there is no configuration file {path}: check the path") from None
+        except OSError as error:
+            raise EbbflowError(
+                f"{path} cannot be read ({error.strerror}): check the path"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise EbbflowError(f"{path} is not valid TOML: {error}") from None
+        for name in as_list(values.pop("preset", [])):
+            self.add_preset(str(name), str(path))
+        self.add(values, str(path))
+
+    def add_preset(self, name: str, place: str = "--preset") -> None:
+        """Put a preset on top; ``place`` is where it was named."""
+        self.add(preset(name, place), f"preset {name}")
+
+    def add_setting(self, text: str) -> None:
+        """Put one ``a.b=c`` on top; c is a TOML value, or a string that needs no quotes."""
+        key, equals, value = text.partition("=")
+        path = [part.strip() for part in key.split(".")]
+        if not equals or not all(path):
+            raise EbbflowError(
+                f'--set "{text}" is not of the form key=value, as in --set rounds=50'
+            )
+        self.add_key(".".join(path), literal(value.strip()), f"--set {text}")
+
+    def add_key(self, key: str, value: Any, place: str) -> None:
+        """Put the value of one dotted key on top."""
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        self.add(value, place)
+
+    def config(self) -> Config:
+        """Return the resolved configuration, or say in one sentence what is wrong with it."""
+        try:
+            return resolve(Config.model_validate(self.values))
+        except ValidationError as error:
+            raise EbbflowError(self._explain(error)) from None
+
+    def _explain(self, error: ValidationError) -> str:
+        errors = error.errors(include_url=False)
+        first = errors[0]
+        key = self._written(first["loc"])
+        place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
+        where = f" ({place})" if place else ""
+        if first["type"] == "extra_forbidden":
+            return f"unknown key {key}{where}{_nearest(key)}"
+        # Where a value may be of several kinds, pydantic complains once for each of them.
+        reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
+        reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
+        value = first["input"]
+        shown = "a table" if isinstance(value, dict) else json.dumps(value, default=str)
+        text = ", or ".join(f"{reason[0].lower()}{reason[1:]}" for reason in reasons)
+        return f"{key} = {shown}{where} is refused: {text}"
+
+    def _written(self, location: tuple[int | str, ...]) -> str:
+        """Return the key that the user wrote: pydantic adds list places and union branches."""
+        path = [str(part) for part in location]
+        while path and not any(
+            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
+        ):
+            path.pop()
+        return ".".join(path) or ".".join(str(part) for part in location)
+
+
+def _leaves(
+    values: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def literal(text: str) -> Any:
+    """Return the TOML value that a text stands for, or the text itself.
+
+    >>> literal("0.5"), literal("mnist")
+    (0.5, 'mnist')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Yield every key that a configuration may hold, with dots.
+
+    >>> "partition.overlap" in set(keys())
+    True
+    """
+    for name, info in section.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from keys(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _nearest(key: str) -> str:
+    known = list(keys())
+    by_last = {name.rsplit(".", 1)[-1]: name for name in known}
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not close:
+        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.8)
+        close = [by_last[last[0]]] if last else []
+    return f": did you mean {close[0]}?" if close else "; see docs/configuration.md for all keys"
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets: those that are files, then the rows of the paper's tables.
+
+    >>> {"authors-code", "paper-text", "mnist-dirichlet-o0.0-a0.3-moon"} <= set(preset_names())
+    True
+    """
+    folder = resources.files("ebbflow.config") / "presets"
+    files = [p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")]
+    return [*sorted(files), *paper.rows()]
+
+
+def preset_text(name: str, place: str = "presets") -> str:
+    """Return a preset's TOML."""
+    if name in paper.rows():
+        return paper.text(name)
+    known = preset_names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise EbbflowError(f"{place}: there is no preset {name!r}: {hint}`ebbflow presets` has all")
+    file = resources.files("ebbflow.config") / "presets" / f"{name}.toml"
+    return file.read_text(encoding="utf-8")
+
+
+def preset(name: str, place: str = "presets") -> dict[str, Any]:
+    """Return a preset's values."""
+    return tomllib.loads(preset_text(name, place))

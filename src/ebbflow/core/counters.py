@@ -1,0 +1,193 @@
+"""Counters of the work in a session: uploads, broadcasts, local steps, bytes, vectors kept.
+
+They are filled where the work is done: `CountedBatches` counts the mini-batches that an engine
+reads, the simulator adds up a `Cost` per stage, and every session ends with an event that holds
+them. `ebbflow.analysis.accounting` has the paper's formulas for the same quantities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebbflow.core.errors import EbbflowError
+
+Rows = Sequence[NDArray[np.int64]]
+"""The row numbers of each of a device's local steps."""
+
+PILOT, PROBE, COEFFICIENTS, CONSTRUCTION, MAIN, RETENTION = STAGES = (
+    "pilot",
+    "probe",
+    "coefficients",
+    "construction",
+    "main",
+    "retention",
+)
+"""The paper's stages in the order of Algorithm 1, and the choice of what to keep."""
+
+FLOAT = 4
+"""Bytes of one entry of a vector: models, signatures and uploads are float32."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage of one session took.
+
+    ``uploads`` are models that devices sent, ``broadcasts`` models that the server sent (one a
+    round, however many devices hear it); ``steps`` are local steps e_k and ``samples`` those of
+    their mini-batches; ``bytes_up`` is over all uploads, ``bytes_down`` over all broadcasts;
+    ``distances`` are comparisons of two whole vectors, ``mixed`` the models that went into an
+    average.
+
+    >>> (Cost(uploads=3, broadcasts=1) + Cost(uploads=2, broadcasts=1)).counts()
+    {'uploads': 5, 'broadcasts': 2}
+    """
+
+    uploads: int = 0
+    broadcasts: int = 0
+    steps: int = 0
+    samples: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    distances: int = 0
+    mixed: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        pairs = zip(asdict(self).items(), asdict(other).values(), strict=True)
+        return Cost(**{name: mine + theirs for (name, mine), theirs in pairs})
+
+    def counts(self) -> dict[str, int]:
+        """Return what is not zero, by name: how a cost is written down."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+Costs = Mapping[str, Cost]
+"""The costs of a session by stage; replaced, never changed in place."""
+
+
+def charged(costs: Costs, stage: str, cost: Cost) -> Costs:
+    """Return the costs with one more of a stage; a stage that cost nothing is not mentioned."""
+    if cost == Cost():
+        return costs
+    return {**costs, stage: costs.get(stage, Cost()) + cost}
+
+
+class Payload(NamedTuple):
+    """Bytes of one device's upload, and of one broadcast."""
+
+    up: int
+    down: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is kept when a session is over.
+
+    ``models`` are the pilot model and past sessions' final models, ``signatures`` their
+    pseudo-gradients, ``bytes`` both together; ``temporary`` are final models of pilot sessions,
+    which are deleted once the pilot model is made of them.
+    """
+
+    models: int = 0
+    signatures: int = 0
+    bytes: int = 0
+    temporary: int = 0
+
+
+def retention(held: int, keep: str, limit: int | None) -> Cost:
+    """Return the cost of choosing what to keep of ``held`` entries.
+
+    Only diversity costs anything: every pair is compared as soon as one entry is too many.
+
+    >>> retention(3, "diverse", 2).distances, retention(2, "diverse", 2).distances
+    (3, 0)
+    """
+    if keep != "diverse" or limit is None or held <= limit:
+        return Cost()
+    return Cost(distances=math.comb(held, 2))
+
+
+def stored_bytes(models: int, signatures: int, parameters: int, buffers: int = 0) -> int:
+    """Return the bytes of so many models and signatures."""
+    return FLOAT * (models * (parameters + buffers) + signatures * parameters)
+
+
+class CountedBatches(Sequence[Rows]):
+    """Mini-batches that count the steps and samples read.
+
+    A device counts once, however often an engine reads its batches, and not at all if none does.
+    Threads may read different devices at the same time.
+
+    >>> tally = CountedBatches([[np.arange(8), np.arange(3)], [np.arange(8)]])
+    >>> len(tally[0]), len(tally[0]), tally.steps, tally.samples
+    (2, 2, 2, 11)
+    """
+
+    def __init__(self, batches: Sequence[Rows]) -> None:
+        self._batches = batches
+        self._taken = np.zeros((len(batches), 2), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, place: int) -> Rows: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Rows]: ...
+    def __getitem__(self, place: int | slice) -> Rows | list[Rows]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(len(self))[place]]
+        rows = self._batches[place]
+        self._taken[place] = len(rows), sum(map(len, rows))
+        return rows
+
+    @property
+    def steps(self) -> int:
+        """Local steps of all devices so far."""
+        return int(self._taken[:, 0].sum())
+
+    @property
+    def samples(self) -> int:
+        """Samples in their mini-batches."""
+        return int(self._taken[:, 1].sum())
+
+    def round(self, uploads: int, sent: Payload) -> Cost:
+        """Return the cost of the round that these mini-batches were for."""
+        return Cost(
+            uploads=uploads,
+            broadcasts=1,
+            steps=self.steps,
+            samples=self.samples,
+            bytes_up=uploads * sent.up,
+            bytes_down=sent.down,
+        )
+
+
+EVENT = "costs"
+"""What the event at a session's end is called."""
+
+
+def written(costs: Costs) -> dict[str, dict[str, int]]:
+    """Return costs as they are written down, stages in their order."""
+    return {stage: costs[stage].counts() for stage in STAGES if stage in costs}
+
+
+def read(stages: Mapping[str, Mapping[str, int]]) -> Costs:
+    """Return costs from what was written down.
+
+    >>> read(written({"main": Cost(uploads=3)})) == {"main": Cost(uploads=3)}
+    True
+    """
+    known = {field.name for field in fields(Cost)}
+    for stage, counts in stages.items():
+        if stage not in STAGES or not set(counts) <= known:
+            raise EbbflowError(
+                f"the costs {dict(counts)} of stage {stage!r} are not of this version: start a new "
+                "run"
+            )
+    return {stage: Cost(**counts) for stage, counts in stages.items()}

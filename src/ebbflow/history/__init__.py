@@ -1,1 +1,0 @@
-"""What a method remembers of past sessions."""

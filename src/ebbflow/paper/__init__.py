@@ -1,1 +1,0 @@
-"""What is the paper's own: the set-ups of its tables, and its command line."""

@@ -1,0 +1,1 @@
+"""Run folders: what is written while a run goes on, and how it is read back."""

@@ -1,0 +1,271 @@
+"""A method's past on disk: one safetensors file per session, and a manifest of checksums.
+
+No pickle anywhere: opening a history from a stranger runs none of their code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ebbflow.core import sketch, vector
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import write_atomically
+from ebbflow.core.tensor_files import as_safetensors
+from ebbflow.core.types import Entry, Layout, ModelState, Sketch
+from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest
+
+PILOT = "pilot.safetensors"
+
+
+class _Tensors(Protocol):
+    """What safetensors gives access to."""
+
+    def keys(self) -> list[str]: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+    def get_slice(self, name: str) -> Any: ...
+
+
+class _File:
+    """A file of a history: checked once, then mapped whenever some of it is read."""
+
+    def __init__(self, path: Path, digest: str | None) -> None:
+        self.path = path
+        self._digest = digest
+        self._checked = False
+
+    def check(self) -> None:
+        """Compare the file with its checksum, the first time."""
+        if self._checked:
+            return
+        try:
+            with self.path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            raise self._missing() from None
+        if found != self._digest:
+            raise EbbflowError(
+                f"the history entry {self.path} does not match its checksum in {MANIFEST}: it was "
+                f"changed or damaged; {RESTORE}"
+            )
+        self._checked = True
+
+    @contextmanager
+    def tensors(self) -> Iterator[_Tensors]:
+        """Give access to the tensors; only those that are asked for leave the disk."""
+        self.check()
+        try:
+            with safe_open(self.path, framework="pt") as opened:
+                yield opened
+        except OSError:
+            raise self._missing() from None
+        except SafetensorError as error:
+            raise EbbflowError(
+                f"the history entry {self.path} holds no tensors ({error}): {RESTORE}"
+            ) from None
+
+    def _missing(self) -> EbbflowError:
+        return EbbflowError(f"the history entry {self.path} is missing: {RESTORE}")
+
+
+class _Shape(NamedTuple):
+    """What every entry of a history consists of."""
+
+    layout: Layout
+    buffer_layout: Layout
+    plan: sketch.Plan | None
+
+
+class StoredEntry(Entry):
+    """A past session on disk, of which nothing is in memory.
+
+    ``model``, ``signature`` and ``sketch`` are read anew each time, from a mapping that lasts no
+    longer than that: no file stays open, and an entry may be deleted at any time. What they return
+    is a copy, for the tensors of a file do not lie in the order of a flat vector.
+    """
+
+    def __init__(self, session: int, file: _File, shape: _Shape, signed: bool) -> None:
+        object.__setattr__(self, "session", session)
+        self._file, self._shape, self._signed = file, shape, signed
+
+    def __repr__(self) -> str:
+        return f"StoredEntry({self.session}, {str(self._file.path)!r})"
+
+    @property
+    def signed(self) -> bool:
+        """Whether there is a signature; reads none."""
+        return self._signed
+
+    @property
+    def model(self) -> ModelState:
+        """The final model w^(z,T+1)."""
+        with self._file.tensors() as tensors:
+            return _model(tensors, self._shape)
+
+    @property
+    def signature(self) -> Tensor | None:
+        """The signature G_z, if the session was probed."""
+        if not self._signed:
+            return None
+        with self._file.tensors() as tensors:
+            return _flat(tensors, self._shape.layout, "signature")
+
+    @property
+    def sketch(self) -> Sketch | None:
+        """The signature's sketch, if one of the running kind was kept."""
+        if self._shape.plan is None:
+            return None
+        names = _sketch_names(self._shape.plan)
+        with self._file.tensors() as tensors:
+            if not set(names) <= set(tensors.keys()):
+                return None
+            return Sketch(*(tensors.get_tensor(name).clone() for name in names))
+
+
+class Store:
+    """The history of one method of one run, in a folder of its own.
+
+    Parameters are stored by their names (``theta/weight`` ...), so that any tool that reads
+    safetensors can use a past model; ``signature/...`` holds the pseudo-gradient, and with a plan
+    ``sketch/...`` its sketch.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        buffer_layout: Layout,
+        plan: sketch.Plan | None = None,
+    ) -> None:
+        self.folder = folder
+        self._shape = _Shape(layout, buffer_layout, plan)
+
+    def write(self, entry: Entry, **facts: Any) -> Entry:
+        """Save one past session, with facts about it for the manifest; return it as it lies there.
+
+        The entry that is returned holds nothing in memory.
+        """
+        tensors = self._tensors(entry.model)
+        signature = entry.signature
+        if signature is not None:
+            tensors |= _named(signature, self._shape.layout, "signature")
+            if self._shape.plan is not None:
+                made = sketch.sketch(signature, self._shape.plan)
+                tensors |= dict(zip(_sketch_names(self._shape.plan), made, strict=True))
+        name = _name(entry.session)
+        digest = self._save(name, tensors, {"session": entry.session, **facts})
+        file = _File(self.folder / name, digest)
+        return StoredEntry(entry.session, file, self._shape, signature is not None)
+
+    def write_pilot(self, pilot: ModelState) -> None:
+        """Save the pilot model."""
+        self._save(PILOT, self._tensors(pilot), {})
+
+    def read(self, session: int) -> Entry:
+        """Return one past session after checking its digest and its shape."""
+        (entry,) = self.read_all([session])
+        return entry
+
+    def read_all(self, sessions: Iterable[int]) -> list[Entry]:
+        """Return past sessions after checking their digests and shapes."""
+        files = self._files()
+        return [self._checked(session, files) for session in sessions]
+
+    def read_pilot(self) -> ModelState:
+        """Load the pilot model after checking its digest."""
+        with self._file(PILOT, self._files()).tensors() as tensors:
+            return _model(tensors, self._shape)
+
+    def keep(self, sessions: Collection[int]) -> None:
+        """Delete the entries of all other sessions."""
+        sessions = set(sessions)
+        files = self._files()
+        kept = {
+            name: facts
+            for name, facts in files.items()
+            if "session" not in facts or facts["session"] in sessions
+        }
+        if len(kept) == len(files):
+            return
+        # The manifest first: a file without a line is rubbish, a line without a file a loss.
+        self._write_manifest(kept)
+        for name in files.keys() - kept.keys():
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> Entry:
+        file = self._file(_name(session), files)
+        layout, buffer_layout, _ = self._shape
+        with file.tensors() as tensors:
+            signed = bool(_shapes(tensors, "signature"))
+            _check_shapes(tensors, layout, "theta")
+            _check_shapes(tensors, buffer_layout, "buffers")
+            if signed:
+                _check_shapes(tensors, layout, "signature")
+        return StoredEntry(session, file, self._shape, signed)
+
+    def _file(self, name: str, files: dict[str, dict[str, Any]]) -> _File:
+        return _File(self.folder / name, files.get(name, {}).get("sha256"))
+
+    def _tensors(self, model: ModelState) -> dict[str, Tensor]:
+        theta = _named(model.theta, self._shape.layout, "theta")
+        return theta | _named(model.buffers, self._shape.buffer_layout, "buffers")
+
+    def _save(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        digest = write_atomically(self.folder / name, as_safetensors(tensors))
+        about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
+        self._write_manifest(self._files() | {name: about})
+        return digest
+
+    def _files(self) -> dict[str, dict[str, Any]]:
+        return read_manifest(self.folder)
+
+    def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
+        text = json.dumps({"version": 1, "files": dict(sorted(files.items()))}, indent=1)
+        write_atomically(self.folder / MANIFEST, text.encode())
+
+
+def _name(session: int) -> str:
+    return f"session-{session:04d}.safetensors"
+
+
+def _sketch_names(plan: sketch.Plan) -> tuple[str, str]:
+    return f"sketch/{plan.name}/values", f"sketch/{plan.name}/norms"
+
+
+def _named(flat: Tensor, layout: Layout, prefix: str) -> dict[str, Tensor]:
+    parts = vector.unflatten(flat.detach().cpu(), layout).items()
+    return {f"{prefix}/{name}": tensor for name, tensor in parts}
+
+
+def _model(tensors: _Tensors, shape: _Shape) -> ModelState:
+    return ModelState(
+        _flat(tensors, shape.layout, "theta"), _flat(tensors, shape.buffer_layout, "buffers")
+    )
+
+
+def _flat(tensors: _Tensors, layout: Layout, prefix: str) -> Tensor:
+    _check_shapes(tensors, layout, prefix)
+    # Views of the mapped file; putting them end to end copies them out of it.
+    return vector.flatten({n: tensors.get_tensor(f"{prefix}/{n}") for n in layout.names}, layout)
+
+
+def _check_shapes(tensors: _Tensors, layout: Layout, prefix: str) -> None:
+    wanted = {f"{prefix}/{n}": shape for n, shape in zip(layout.names, layout.shapes, strict=True)}
+    found = _shapes(tensors, prefix)
+    if found != wanted:
+        raise EbbflowError(
+            f"a history entry holds {found} where {wanted} is expected: it belongs to another model"
+        )
+
+
+def _shapes(tensors: _Tensors, prefix: str) -> dict[str, tuple[int, ...]]:
+    names = [name for name in list(tensors.keys()) if name.startswith(f"{prefix}/")]
+    return {name: tuple(tensors.get_slice(name).get_shape()) for name in names}

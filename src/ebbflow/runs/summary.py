@@ -1,0 +1,69 @@
+"""The rows of `summary.json`: window accuracies by method, seed and session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ebbflow.runs.records import Round
+
+Curve = Sequence[float]
+"""The accuracies of one session in percent, after rounds 1, 2, ..., T."""
+
+
+class Key(NamedTuple):
+    """Whose curve: one method under one seed in one session."""
+
+    algorithm: str
+    method: str
+    seed: int
+    session: int
+
+
+def transition(session: int, pilot: int) -> int | None:
+    """Return k for the start of session P+2+k, the k-th at which there is a choice; else None.
+
+    >>> [transition(s, 1) for s in range(1, 8)]
+    [None, None, None, 1, 2, 3, 4]
+    """
+    number = session - pilot - 2
+    return number if number >= 1 else None
+
+
+def curves(rounds: Iterable[Round]) -> dict[Key, list[float]]:
+    """Return the accuracies of every method, seed and session, in the order of the rounds."""
+    found: dict[Key, list[tuple[int, float]]] = {}
+    for r in rounds:
+        key = Key(r.algorithm, r.method, r.seed, r.session)
+        found.setdefault(key, []).append((r.round, r.accuracy))
+    return {key: [accuracy for _, accuracy in sorted(found[key])] for key in sorted(found)}
+
+
+def window_accuracy(accuracies: Curve, window: int) -> float:
+    """Return the mean accuracy of a session's first ``window`` rounds (all, where it has fewer).
+
+    >>> window_accuracy([10.0, 20.0, 90.0], 2)
+    15.0
+    """
+    return math.fsum(accuracies[:window]) / min(window, len(accuracies))
+
+
+def summary_rows(
+    rounds: Iterable[Round], *, windows: Sequence[int], pilot: int, setting: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return one row per algorithm, method, seed, session and window.
+
+    ``setting`` holds what all rows share: dataset, partition, overlap, alpha.
+    """
+    return [
+        {
+            **setting,
+            **key._asdict(),
+            "transition": transition(key.session, pilot),
+            "window": window,
+            "accuracy": window_accuracy(curve, window),
+        }
+        for key, curve in curves(rounds).items()
+        for window in windows
+    ]

@@ -1,0 +1,143 @@
+"""From a configuration to sessions: who is here when, with which samples, for how many rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ebbflow.config.schema import Config
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.lazy import LazyMapping
+from ebbflow.core.rng import generator
+from ebbflow.core.types import Dataset, Indices, Session
+from ebbflow.data.churn import random_roster
+from ebbflow.data.distributions import DISTRIBUTIONS
+from ebbflow.data.partition import PARTITIONS, label_groups
+from ebbflow.data.pool import Pool
+from ebbflow.data.schedule import Presence, Roster, alternating
+from ebbflow.data.trace import Cut, from_trace
+from ebbflow.data.trace_files import read_trace
+
+POOL = "pool"
+KINDS = (*PARTITIONS, POOL, *DISTRIBUTIONS)
+"""Every value of ``partition.kind``."""
+
+
+Shards = Mapping[int, Indices] | Pool
+"""The samples of every device, or where to draw them from."""
+
+
+def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
+    """Return who is here in which session, with which samples and for how long."""
+    y = dataset.train.y.cpu().numpy()
+    shards: Shards
+    if config.partition.kind in DISTRIBUTIONS:
+        roster, shards = _distributed(config, dataset, y, seed)
+    else:
+        roster = _roster(config, seed)
+        shards = _shards(config, dataset, y, roster, seed)
+    tested = set(dataset.test.y.tolist())
+    sessions = []
+    held = _holdings(shards, y)
+    for index, presence in enumerate(roster.sessions, start=1):
+        own, sizes, labels = held(presence.devices)
+        if not tested.intersection(labels):
+            raise EbbflowError(
+                f"session {index} holds the labels {list(labels)}, and the test set of "
+                f"{dataset.name} has no sample of any: use a test set that covers them"
+            )
+        usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
+        rounds = presence.rounds or usual or 1
+        sessions.append(Session(index, presence.devices, rounds, labels, own, sizes))
+    return sessions
+
+
+Holdings = tuple[Mapping[int, Indices], Mapping[int, int] | None, tuple[int, ...]]
+"""The devices' samples, how many they are where they are drawn at each use, and their labels."""
+
+
+def _holdings(shards: Shards, y: Indices) -> Callable[[tuple[int, ...]], Holdings]:
+    """Return a function from devices to what they hold."""
+
+    @cache  # the same devices come back in many sessions
+    def held(devices: tuple[int, ...]) -> Holdings:
+        if isinstance(shards, Pool):
+            sizes = dict.fromkeys(devices, shards.samples)
+            return LazyMapping(sizes, shards.draw), sizes, shards.labels_of(devices)
+        own = {device: shards[device] for device in devices}
+        return own, None, tuple(np.unique(y[np.concatenate(list(own.values()))]).tolist())
+
+    return held
+
+
+def _roster(config: Config, seed: int) -> Roster:
+    choice = config.schedule
+    if choice.kind == "groups":
+        return alternating(config.sessions, config.partition.devices or 1)
+    cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
+    if choice.kind == "trace":
+        events = read_trace(Path(choice.file or ""))
+        return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
+    devices = config.partition.devices or 1
+    return random_roster(
+        (seed, "schedule"),
+        sessions=config.sessions,
+        # By Little's law this many arrivals keep the population where it started.
+        arrivals=choice.arrivals or devices / choice.stay,
+        stay=choice.stay,
+        return_probability=choice.return_probability,
+        away=choice.away,
+        initial=devices,
+        cut=cut,
+        round_time=choice.round_time,
+    )
+
+
+def _distributed(
+    config: Config, dataset: Dataset, y: Indices, seed: int
+) -> tuple[Roster, dict[int, Indices]]:
+    """Divide samples and devices by a rule that says itself which devices take turns."""
+    kind = config.partition.kind
+    if config.schedule.kind != "groups":
+        raise EbbflowError(
+            f'partition.kind = "{kind}" has two groups of devices that take turns, which '
+            f'schedule.kind = "{config.schedule.kind}" does not: set that to "groups", or choose '
+            f"{' or '.join(PARTITIONS)} for partition.kind"
+        )
+    devices = config.partition.devices or 1
+    draw = generator(seed, "partition", kind)
+    shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
+    names = tuple(f"d{device}" for device in range(devices))
+    sessions = tuple(Presence(groups[index % 2]) for index in range(config.sessions))
+    return Roster(names, sessions), dict(enumerate(shards))
+
+
+def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int) -> Shards:
+    """Give every device that is ever here its samples, once for the whole run."""
+    here = sorted({device for presence in roster.sessions for device in presence.devices})
+    every = tuple(range(dataset.classes))
+    if config.partition.overlap is None:
+        groups = [(here, tuple(label for label in every if (y == label).any()))]
+    else:
+        first, second = label_groups(dataset.classes, config.partition.overlap)
+        if config.schedule.kind == "groups":
+            half = config.partition.devices or 1
+            groups = [(here[:half], first), (here[half:], second)]
+        else:  # arrivals alternate between the two label sets
+            groups = [
+                ([device for device in here if device % 2 == 0], first),
+                ([device for device in here if device % 2 == 1], second),
+            ]
+    if config.partition.kind == POOL:
+        return Pool(seed, y, groups, config.partition.samples or 1)
+    partition = PARTITIONS[config.partition.kind]
+    shards: dict[int, Indices] = {}
+    for number, (devices, labels) in enumerate(groups):
+        if devices:
+            draw = generator(seed, "partition", number)
+            parts = partition(y, labels, len(devices), config.partition.alpha, draw)
+            shards |= dict(zip(devices, parts, strict=True))
+    return shards

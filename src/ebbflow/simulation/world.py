@@ -1,0 +1,81 @@
+"""What all methods share under one seed, and the draws that they share in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ebbflow.config.schema import Config, StepCount
+from ebbflow.core.algorithm import Population
+from ebbflow.core.client_states import StateFile
+from ebbflow.core.lazy import LazySequence
+from ebbflow.core.local import Cohort, Recipe
+from ebbflow.core.rng import generator
+from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
+from ebbflow.data.batches import local_batches
+from ebbflow.data.schedule import participants
+from ebbflow.runs.retention import Retention
+
+
+@dataclass(frozen=True)
+class World:
+    """All that methods share under one seed: data, model, initial weights, who comes and goes.
+
+    ``states`` is where what devices remember is kept, method by method.
+    """
+
+    config: Config
+    seed: int
+    dataset: Dataset
+    model: Model
+    initial: ModelState
+    sessions: Sequence[Session]
+    retention: Retention
+    states: StateFile
+
+    @property
+    def recipe(self) -> Recipe:
+        """How every device steps."""
+        return Recipe(self.config.local.momentum, self.config.local.radius)
+
+
+def population(session: Session) -> Population:
+    """Return how many devices and samples a session has."""
+    return Population(len(session.devices), sum(map(session.samples, session.devices)))
+
+
+def draw_participants(
+    world: World, session: Session, t: int, purpose: str, share: float | int | None
+) -> tuple[int, ...]:
+    """Draw A^(s,t) (or A_grad) by name."""
+    sizes = [session.samples(device) for device in session.devices]
+    draw = generator(world.seed, purpose, session.index, t)
+    return participants(draw, session.devices, sizes, share, world.config.participation.weighting)
+
+
+def draw_cohort(
+    world: World,
+    session: Session,
+    t: int,
+    devices: Sequence[int],
+    steps: StepCount,
+    batch: int,
+    purpose: str,
+) -> Cohort:
+    """Return who takes part and their mini-batches, which are drawn by name when they are used."""
+
+    def batches(place: int) -> tuple[Indices, ...]:
+        device = devices[place]
+        draw = generator(world.seed, purpose, session.index, t, device)
+        count = steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
+        shard = session.shards[device]
+        drawn = local_batches(draw, shard, count, batch, world.config.local.rule)
+        # A single sample has no batch statistics: a last batch of one is left out.
+        least = 2 if world.model.batch_statistics else 1
+        return tuple(rows for rows in drawn if len(rows) >= least)
+
+    samples = tuple(session.samples(device) for device in devices)
+    drawn = LazySequence(len(devices), batches)
+    shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
+    names = (world.seed, purpose)
+    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards)

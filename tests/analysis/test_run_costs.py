@@ -1,0 +1,257 @@
+"""What a run costs, from records that are written out here."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chang2025.published_costs import PAPER_ROUND, published, published_rounds
+from ebbflow.analysis.cost import MODELS, RoundCost, draw_fleet, round_cost, round_task
+from ebbflow.analysis.metrics import Target
+from ebbflow.analysis.run_costs import (
+    SWEEPS,
+    Usage,
+    estimate,
+    model_size,
+    reached,
+    sweep,
+    task_of,
+    usages,
+)
+from ebbflow.config.schema import Config
+from ebbflow.core.counters import EVENT
+from ebbflow.report.cost_tables import (
+    amount,
+    sweep_picture,
+    target_rows,
+    target_tables,
+    usage_rows,
+    usage_tables,
+)
+from ebbflow.runs.records import Round
+from tests.configs import with_keys
+
+METHODS = ("warm_start", "previous")
+CURVES = {"warm_start": [80.0, 90.0, 100.0], "previous": [10.0, 94.0, 96.0]}
+
+
+def settled(**keys: Any) -> Config:
+    return with_keys({"dataset": "mnist", "wireless.fading": "ergodic"}, keys)
+
+
+def rounds(sessions: int = 4, participants: int = 3) -> list[Round]:
+    return [
+        Round("fedavg", method, 1, s, t, accuracy, 1.0, 0.1, 3, participants)
+        for s in range(1, sessions + 1)
+        for method in METHODS
+        for t, accuracy in enumerate(CURVES[method], start=1)
+    ]
+
+
+def starts(sessions: int = 4) -> list[dict[str, Any]]:
+    return [
+        {
+            "event": "start",
+            "algorithm": "fedavg",
+            "method": method,
+            "seed": 1,
+            "session": s,
+            "devices": [0, 1, 2] if s % 2 else [3, 4, 5],
+            "probe_rounds": 2 if method == "warm_start" and s > 1 else 0,
+        }
+        for s in range(1, sessions + 1)
+        for method in METHODS
+    ]
+
+
+def spent(config: Config) -> list[Usage]:
+    found = usages(config, MODELS["mnist"], rounds(), starts())
+    assert len(found) == 8
+    return found
+
+
+# --- a run ---------------------------------------------------------------------------------------
+
+
+def test_every_round_is_that_of_its_devices() -> None:
+    config = settled()
+    for usage in spent(config):
+        task = task_of(config, MODELS["mnist"], "fedavg")
+        devices = [0, 1, 2] if usage.session % 2 else [3, 4, 5]
+        expected = tuple(
+            round_cost(
+                config.wireless, draw_fleet(config.wireless, devices, 1, usage.session, t), task
+            )
+            for t in (1, 2, 3)
+        )
+        assert usage.rounds == expected
+        assert usage.accuracies == tuple(CURVES[usage.method])
+
+
+def test_only_the_method_that_probes_pays_for_it() -> None:
+    for usage in spent(settled()):
+        probes = usage.method == "warm_start" and usage.session > 1
+        assert (usage.probe != RoundCost()) is probes
+        if probes:
+            assert usage.probe.up == 2 * usage.rounds[0].up
+
+
+def test_a_smaller_probe_costs_less() -> None:
+    whole, part = (
+        [u.probe for u in spent(settled(**{"probe.share": share})) if u.probe.up]
+        for share in (1.0, 1)
+    )
+    assert [a.up / b.up for a, b in zip(whole, part, strict=True)] == [3, 3, 3]
+
+
+def test_partial_participation_costs_those_that_take_part() -> None:
+    found = usages(settled(), MODELS["mnist"], rounds(participants=2), starts())
+    assert all(cost.up == 2 * 7850 * 4 for usage in found for cost in usage.rounds)
+
+
+def test_continuous_runs_on_fedavg_whatever_the_algorithm() -> None:
+    lines = [r._replace(method="continuous", algorithm="scaffold") for r in rounds()]
+    for base, factor in (("fedavg", 1), ("algorithm", 2)):
+        (usage, *_) = usages(settled(**{"continuous.base": base}), MODELS["mnist"], lines, [])
+        assert usage.rounds[0].up == factor * 3 * 7850 * 4
+
+
+def test_what_a_run_counted_is_what_is_computed() -> None:
+    config = settled(**{"wireless.bandwidth": 1e15})  # no time on the air to speak of
+    counted = [
+        {**event, "event": EVENT, "stages": {"main": {"uploads": 9, "samples": 900}}, "stored": {}}
+        for event in starts()
+    ]
+    found = usages(config, MODELS["mnist"], rounds(), [*starts(), *counted])
+    hundred = MODELS["mnist"].parameters * 2.0 * 100 / 8e9
+    assert found[0].rounds[0].latency == pytest.approx(hundred, rel=0.5)
+    assert found[0].rounds[0].latency < spent(config)[0].rounds[0].latency
+
+
+def test_time_to_accuracy_and_its_charges() -> None:
+    config = settled(**{"pilot.carry_over": False})
+    costs = spent(config)
+    found = {(r.session, r.method): r for r in reached(config, costs, Target(0.95))}
+    assert set(found) == {(s, m) for s in (2, 3, 4) for m in METHODS}
+    ours, theirs = found[4, "warm_start"], found[4, "previous"]
+    assert (ours.goal, ours.rounds, theirs.rounds) == (95.0, 3, 3)
+    assert ours.transition == 1
+    assert ours.training.up == 3 * 3 * 7850 * 4
+    assert ours.probe.up == 2 * 3 * 7850 * 4
+    assert ours.pilot.up == pytest.approx(3 * 3 * 7850 * 4 / 3)  # one pilot session, three others
+    assert theirs.probe == theirs.pilot == RoundCost()
+    easy = {(r.session, r.method): r.rounds for r in reached(config, costs, Target(0.9))}
+    assert (easy[4, "warm_start"], easy[4, "previous"]) == (2, 2)
+    never = reached(config, costs, Target(99.0, None))
+    assert [r.rounds for r in never if r.session == 4] == [3, None]
+
+
+def test_a_pilot_that_all_go_on_from_is_charged_to_all() -> None:
+    found = reached(settled(), spent(settled()), Target(0.95))
+    assert all(r.pilot.latency > 0 for r in found)
+
+
+def test_rows_have_the_sums() -> None:
+    config = settled(**{"pilot.carry_over": False})
+    costs = spent(config)
+    ours, theirs = usage_rows(costs)
+    assert (ours["method"], theirs["method"]) == METHODS
+    assert theirs["session"]["up"] == pytest.approx(3 * theirs["round"]["up"])
+    assert ours["run"]["up"] == pytest.approx((4 * 3 + 3 * 2) * ours["round"]["up"])
+    rows = target_rows(reached(config, costs, Target(99.0, None)))
+    assert [row["reached"] for row in rows if row["session"] == 4] == [1, 0]
+    assert rows[-1]["training"] is None
+    ours = next(row for row in rows if (row["session"], row["method"]) == (4, "warm_start"))
+    assert ours["training"]["energy"] < ours["probed"]["energy"] < ours["all"]["energy"]
+    assert len(usage_tables(costs)) == 1
+    (table,) = target_tables(reached(config, costs, Target(0.95)), Target(0.95))
+    assert table.row_count == 4  # session 4: three lines of the warm start, one of previous
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+def test_the_papers_models_are_those_of_its_table() -> None:
+    assert model_size(settled(dataset="svhn")) == (667_178, 91.04)
+    given = {"wireless.parameters": 10, "wireless.complexity": 3.0}
+    assert model_size(settled(dataset="nowhere.npz", **given)) == (10, 3.0)
+    assert model_size(settled(**{"wireless.parameters": 10})) == (10, 2.0)
+
+
+def test_other_models_are_counted() -> None:
+    parameters, complexity = model_size(settled(dataset="digits"))
+    assert parameters == 650
+    assert parameters * complexity == 2 * 640
+
+
+# --- without a run -------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_a_mean_over_draws() -> None:
+    config = settled()
+    task = round_task(config.wireless, MODELS["mnist"])
+    found = estimate(config.wireless, task, 5, seed=1, draws=3)
+    costs = [
+        round_cost(config.wireless, draw_fleet(config.wireless, range(5), 1, 1, t), task)
+        for t in (1, 2, 3)
+    ]
+    assert found.cost.latency == pytest.approx(sum(c.latency for c in costs) / 3)
+    assert found.deviation > 0
+    assert math.isnan(estimate(config.wireless, task, 5, draws=1).deviation)
+
+
+@pytest.mark.parametrize("variable", SWEEPS)
+@pytest.mark.filterwarnings("ignore:a slot of")
+def test_a_sweep_has_every_value_and_method(variable: str, tmp_path: Path) -> None:
+    methods = {"warm_start": 1.0, "previous": 5.0, "average": 7.0}
+    task = round_task(settled().wireless, MODELS["mnist"])
+    points = sweep(settled(), task, variable, methods, devices=4, draws=2)
+    assert len(points) == 3 * len(SWEEPS[variable])
+    for ours, theirs in zip(points[::3], points[1::3], strict=True):
+        assert theirs.cost.latency == pytest.approx(5 * ours.cost.latency)
+    if variable != "speed":
+        falling = variable == "bandwidth"
+        latencies = [p.cost.latency for p in points[::3]]
+        assert latencies == sorted(latencies, reverse=falling)
+    path = tmp_path / "sweep.png"
+    sweep_picture(points, variable, path, "mnist")
+    assert struct.unpack(">II", path.read_bytes()[16:24]) == (1500, 1020)
+
+
+# --- the paper -----------------------------------------------------------------------------------
+
+
+def test_the_papers_columns_are_its_rounds_times_one_round() -> None:
+    rows = published()
+    assert len(rows) == 16
+    for row in rows:
+        seconds, joules = PAPER_ROUND[row.dataset]
+        assert row.rounds * seconds == pytest.approx(row.latency, abs=0.0501)
+        assert row.rounds * joules == pytest.approx(row.energy, abs=5.01)
+
+
+def test_the_papers_rounds() -> None:
+    label, found = published_rounds("svhn")
+    assert label == "moon, overlap 0, alpha 0.7"
+    assert found == {"warm_start": 1, "previous": 5, "continuous": 52, "average": 14}
+    assert published_rounds("mnist") == ("", {})
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (12345, "B", "12.3 kB"),
+        (1e13, "B", "10.0 TB"),
+        (1e16, "B", "10000 TB"),
+        (153.66, "s", "153.7 s"),
+        (59.99, "s", "60.0 s"),
+        (4.2e-5, "J", "42.0 µJ"),
+        (math.inf, "s", "inf s"),
+    ],
+)
+def test_amounts(value: float, unit: str, text: str) -> None:
+    assert amount(value, unit) == text

@@ -1,0 +1,12 @@
+"""A suite that fails, to see whose process it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.results import Suite
+from ebbflow.core.errors import EbbflowError
+
+
+def suite(repeats: int, peers: Path | None) -> Suite:
+    raise EbbflowError("elsewhere")
