@@ -11,7 +11,7 @@ ENV := MPLCONFIGDIR="$(CURDIR)/.cache/matplotlib"
 TEST := $(ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench peers clean
+.PHONY: help install demo test test-all lint paper bench peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ lint: $(STAMP) ## check style, format, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+paper: $(STAMP) ## write docs/reproduction.md and its pictures from the kept results; runs nothing
+	$(ENV) $(BIN)/python -m chang2025 page
 
 # The data that the cells need are looked for as ever: EBBFLOW_DATA, or `ebbflow data get`.
 bench: $(STAMP) ## time everything, the peers too if `make peers` made them; writes docs/performance.md

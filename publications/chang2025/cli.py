@@ -1,4 +1,4 @@
-"""paper: every table and figure of the paper, made again and held beside it."""
+"""The command line: run, compare and draw every table and figure of the paper."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chang2025.flags import with_flags
-from chang2025.results import RESULTS
-from chang2025.running import RUNS
+from chang2025.folders import COSTS_PAGE, PAGE, RESULTS, RUNS, writable
 from ebbflow.cli.options import AsJson, SeedList, help_if_alone
 from ebbflow.cli.options import Out as RunFolder
 from ebbflow.core.errors import EbbflowError
@@ -30,10 +29,16 @@ ScaleName = Annotated[
     str, typer.Option("--scale", help="full: the paper's set-up; small: without a GPU.")
 ]
 Results = Annotated[
-    Path, typer.Option("--results", metavar="DIR", help="The folder of the results.")
+    Path,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="The folder of the results.",
+        show_default="the kept results",
+    ),
 ]
 Runs = Annotated[
-    Path, typer.Option("--runs", metavar="DIR", help="Where run folders lie meanwhile.")
+    Path, typer.Option("--runs", metavar="DIR", help="The folder for unfinished runs.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run folders.")]
 Only = Annotated[
@@ -86,7 +91,7 @@ def run(
         for cell in cells:
             typer.echo(f"{'done' if is_done(cell, results) else 'open'}  {cell.name}")
         return
-    _run(cells, results, runs, keep)
+    _run(cells, writable(results, "--results"), runs, keep)
 
 
 @app.command("fit")
@@ -102,7 +107,7 @@ def fit(
     from chang2025.fit import fit_cells, write_fit
     from chang2025.tables import fit_tables
 
-    _run(fit_cells(), results, runs, keep)
+    _run(fit_cells(), writable(results, "--results"), runs, keep)
     found = find(results)
     console = Console()
     for table in fit_tables(found):
@@ -197,8 +202,14 @@ def listing(
 def page(
     results: Results = RESULTS,
     out: Annotated[
-        Path, typer.Option("--out", metavar="PAGE", help="Its pictures lie in a folder beside it.")
-    ] = Path("docs/reproduction.md"),
+        Path,
+        typer.Option(
+            "--out",
+            metavar="PAGE",
+            help="Its pictures go into a folder of the same name beside it.",
+            show_default="docs/reproduction.md of this checkout",
+        ),
+    ] = PAGE,
     draw: Annotated[
         bool, typer.Option("--draw/--no-draw", help="Draw the pictures as well.")
     ] = True,
@@ -208,7 +219,27 @@ def page(
 
     if not out.parent.is_dir():
         raise EbbflowError(f"--out {out}: there is no folder {out.parent}; make it first")
-    for path in write_page(results, out, draw=draw):
+    for path in write_page(results, writable(out, "--out"), draw=draw):
+        typer.echo(f"written  {path}")
+
+
+@app.command("costs")
+def costs(
+    page: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PAGE",
+            help="The page whose tables are filled in.",
+            show_default="docs/costs.md of this checkout",
+        ),
+    ] = COSTS_PAGE,
+) -> None:
+    """Write the tables and the picture of the page on costs beside the paper's numbers."""
+    from chang2025.costs_page import write_costs
+
+    if not page.is_file():
+        raise EbbflowError(f"there is no page {page}: name one that has the tables to fill in")
+    for path in write_costs(writable(page, "PAGE")):
         typer.echo(f"written  {path}")
 
 
@@ -248,17 +279,26 @@ def translated(
 @app.command("speed")
 def speed(
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="By default the packaged table.")
-    ] = None,
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="The kept table is publications/chang2025/speed.json.",
+        ),
+    ],
 ) -> None:
     """Time short runs of every model and write the table that estimates are made from."""
-    from chang2025.speed import measure_all, packaged, write_speeds
+    from chang2025.speed import measure_all, write_speeds
 
-    found = {}
+    if not out.parent.is_dir():
+        raise EbbflowError(f"--out {out}: there is no folder {out.parent}; make it first")
+    path = writable(out, "--out")
+    speeds = {}
     for name, seconds in measure_all():
-        typer.echo(f"{name}: {1e6 * seconds:.1f} µs a device-step and lane")
-        found[name] = seconds
-    write_speeds(found, out or packaged())
+        typer.echo(f"{name}: {1e6 * seconds:.1f} µs per device-step and lane")
+        speeds[name] = seconds
+    write_speeds(speeds, path)
+    typer.echo(f"written  {path}")
 
 
 def _write(path: Path, text: str) -> None:

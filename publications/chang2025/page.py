@@ -26,7 +26,6 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.report.markdown import table
 
-PAGE = Path("docs") / "reproduction.md"
 FIRST_TEN = (
     "first10-two-shard-partial-overlap",
     "first10-half-distinct",
@@ -37,8 +36,8 @@ HEAD = """# The paper, made again
 
 Written by `python -m chang2025 page` from the files in `results/`; no number on this page was
 written by hand. It is about Chang et al., "Communication-Efficient Federated Learning under Dynamic
-Device Arrival and Departure". We had its text, its tables and its authors' published code, and nothing
-else; where code and text differ, the code is what was run (`--preset authors-code`, see
+Device Arrival and Departure". We had its text, its tables and its authors' published code, and
+nothing else; where code and text differ, the code is what was run (`--preset authors-code`, see
 [method.md](method.md)). Its "Proposed" is called `warm_start` here, and its "SCAFFOLD"
 `scaffold-authors`, for that is what the code has: no correction of local steps, and a server step
 times the devices' rate. The true SCAFFOLD and FedAvg are shown beside it, in parentheses, and never
@@ -87,7 +86,7 @@ def _wrapped(part: str) -> str:
     )
 
 
-def write_page(results: Path, path: Path = PAGE, *, draw: bool = True) -> list[Path]:
+def write_page(results: Path, path: Path, *, draw: bool = True) -> list[Path]:
     """Write the page and, unless told otherwise, its pictures; return what was written."""
     folder = path.with_suffix("")
     written = []
@@ -235,8 +234,8 @@ def _commands() -> Iterator[str]:
         "Each command may be stopped and started again, and runs nothing that is done. Times are "
         "estimates for the machine of `python -m chang2025 speed`.\n"
     )
-    lines = ["$ ebbflow paper list                       # what there is, what is done"]
-    lines.append("$ ebbflow paper fit                        # the window, on two MNIST cells")
+    lines = ["$ python -m chang2025 list                    # what there is, what is done"]
+    lines.append("$ python -m chang2025 fit                     # the window, on two MNIST cells")
     for scale, names, datasets in COMMITTED:
         cells = {
             cell.name: cell
@@ -248,10 +247,10 @@ def _commands() -> Iterator[str]:
         option = "" if scale == "full" else " --scale small"
         only = "".join(f" --only '{dataset}*'" for dataset in datasets)
         lines.append(
-            f"$ ebbflow paper run {' '.join(names)}{option}{only}    # {duration(minutes)}"
+            f"$ python -m chang2025 run {' '.join(names)}{option}{only}    # {duration(minutes)}"
         )
-    lines.append("$ ebbflow paper compare mnist-accuracy     # or --json, --csv, --html")
-    lines.append("$ ebbflow paper page                       # this page and its pictures")
+    lines.append("$ python -m chang2025 compare mnist-accuracy  # or --json, --csv, --html")
+    lines.append("$ python -m chang2025 page                    # this page and its pictures")
     text = "\n".join(lines)
     yield f"```console\n{text}\n```\n"
 

@@ -28,8 +28,6 @@ from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import ENVIRONMENT, Records, Round, read_json
 
-RESULTS = Path(__file__).parent / "results"
-"""The folder of the results that are kept, in the repository."""
 FORMAT = 1
 
 

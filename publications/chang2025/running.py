@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import signal
@@ -16,15 +15,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import status
 from chang2025.cells import Cell, digest
+from chang2025.folders import RUNS
 from chang2025.results import result_digest, write_result
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.runs.records import CONFIG
-
-RUNS = Path("runs") / "paper"
-"""Where the run folders lie while cells are computed."""
 
 
 def is_done(cell: Cell, results: Path) -> bool:
@@ -170,6 +166,11 @@ def _usage() -> dict[str, float | int]:
 
 def _peak(spent: resource.struct_rusage) -> int:
     # The kernel's own figure survives exec, and so may be the parent's; this one does not.
-    if found := status(os.getpid(), "VmHWM"):
-        return found
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:  # there is no /proc on this system
+        lines = ""
+    for line in lines.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
     return spent.ru_maxrss * (1 if sys.platform == "darwin" else 1024)

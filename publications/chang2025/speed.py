@@ -180,11 +180,6 @@ def write_speeds(found: Mapping[str, float], path: Path) -> None:
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def packaged() -> Path:
-    """Return where the table lies, to be written anew from a checkout."""
-    return Path(__file__).with_name(FILE)
-
-
 def measure_all(samples: Sequence[Sample] = SAMPLES) -> Iterator[tuple[str, float]]:
     """Yield every speed as it is measured."""
     for sample in samples:

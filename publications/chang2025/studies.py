@@ -474,7 +474,7 @@ def _twenty_cells(scale: Scale, seeds: Sequence[int]) -> Iterator[Cell]:
 def study(name: str) -> Study:
     """Return a table or figure by its id."""
     if name not in STUDIES:
-        raise nearest(name, STUDIES, "table or figure", "ebbflow paper")
+        raise nearest(name, STUDIES, "table or figure", "ID")
     return STUDIES[name]
 
 

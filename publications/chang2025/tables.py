@@ -84,7 +84,7 @@ def listing_table(found: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(
         title="Tables and figures of the paper",
         title_justify="left",
-        caption="cells done of all, and how long all of them take on the machine of `paper speed`; "
+        caption="cells done of all, and how long all of them take on the machine of `speed`; "
         "full is the paper's set-up, small what two cores can do",
         caption_justify="left",
     )

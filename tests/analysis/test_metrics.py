@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import doctest
 import itertools
 import math
 import random
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +125,6 @@ def test_deviation_is_of_a_sample() -> None:
 
 percent = st.floats(0, 100)
 curve = st.lists(percent, min_size=1, max_size=12)
-ROUNDS_CSV = Path(str(files("chang2025") / "reference" / "time_to_accuracy.csv"))
 
 
 @pytest.mark.parametrize(
@@ -211,18 +208,6 @@ def test_so_is_that_of_several_seeds(pairs: list[tuple[float, float]]) -> None:
         assert {one, other} == {0.0, math.inf}
     else:
         assert one * other == pytest.approx(1)
-
-
-def test_the_papers_speed_ups_are_ratios_of_its_rounds() -> None:
-    with ROUNDS_CSV.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    proposed = [row for row in rows if row["method"] == "proposed"]
-    assert {row["rounds"] for row in proposed} == {"1"}  # the auxiliary round is not counted
-    for row in rows:
-        if row["method"] != "proposed":
-            assert float(row["speedup"]) == speed_up(float(row["rounds"]), 1.0)
-            # With the auxiliary round of Proposed every one of them is half as large.
-            assert speed_up(float(row["rounds"]), 2.0) == float(row["speedup"]) / 2
 
 
 def test_a_gain_is_a_sum_of_points_and_grows_with_the_session() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from chang2025.published_costs import PAPER_ROUND, published, published_rounds
 from ebbflow.analysis.cost import MODELS, RoundCost, draw_fleet, round_cost, round_task
 from ebbflow.analysis.metrics import Target
 from ebbflow.analysis.run_costs import (
@@ -220,25 +219,6 @@ def test_a_sweep_has_every_value_and_method(variable: str, tmp_path: Path) -> No
     path = tmp_path / "sweep.png"
     sweep_picture(points, variable, path, "mnist")
     assert struct.unpack(">II", path.read_bytes()[16:24]) == (1500, 1020)
-
-
-# --- the paper -----------------------------------------------------------------------------------
-
-
-def test_the_papers_columns_are_its_rounds_times_one_round() -> None:
-    rows = published()
-    assert len(rows) == 16
-    for row in rows:
-        seconds, joules = PAPER_ROUND[row.dataset]
-        assert row.rounds * seconds == pytest.approx(row.latency, abs=0.0501)
-        assert row.rounds * joules == pytest.approx(row.energy, abs=5.01)
-
-
-def test_the_papers_rounds() -> None:
-    label, found = published_rounds("svhn")
-    assert label == "moon, overlap 0, alpha 0.7"
-    assert found == {"warm_start": 1, "previous": 5, "continuous": 52, "average": 14}
-    assert published_rounds("mnist") == ("", {})
 
 
 @pytest.mark.parametrize(

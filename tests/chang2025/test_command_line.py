@@ -15,6 +15,7 @@ from chang2025.command_line import translate
 from chang2025.flags import FLAGS
 from ebbflow.config.merge import Layers
 from ebbflow.config.schema import Config
+from tests.chang2025.command import NAME, chang2025
 from tests.test_cli import Answer, ebbflow
 
 # As printed in the paper.
@@ -122,7 +123,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paper(*arguments: str) -> Answer:
-    return ebbflow("paper-cli", *arguments)
+    return chang2025("translate", *arguments)
 
 
 def values(answer: Answer) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def loaded(text: str) -> Config:
 
 def refused(answer: Answer, *words: str) -> None:
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("ebbflow: ")
+    assert answer.err.startswith(f"{NAME}: ")
     assert answer.err.count("\n") == 1
     for word in words:
         assert word in answer.err

@@ -244,7 +244,7 @@ def test_the_fit_notices_windows_that_begin_one_entry_early(tmp_path: Path) -> N
 
 
 def test_without_a_fit_a_window_must_be_given(tmp_path: Path) -> None:
-    with pytest.raises(EbbflowError, match="ebbflow paper fit"):
+    with pytest.raises(EbbflowError, match="python -m chang2025 fit"):
         report("mnist-accuracy", tmp_path)
     assert report("mnist-accuracy", tmp_path, Window(5)).summary["window"] == "5"
 

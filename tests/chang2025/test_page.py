@@ -25,6 +25,7 @@ from chang2025.findings import (
     repeated_rows,
 )
 from chang2025.fit import FILE, WINDOWS, Fit, fit, fit_cells, read_fit, write_fit
+from chang2025.folders import PAGE, RESULTS
 from chang2025.leads import (
     beside_grid,
     beside_verdict,
@@ -65,8 +66,6 @@ from ebbflow.runs.summary import curves, window_accuracy
 from tests.chang2025.made import ROUNDS, write_made
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "results"
-PAGE = ROOT / "docs" / "reproduction.md"
 COMMITTED = sorted(path.stem for path in RESULTS.glob("*-s*.json"))
 
 with_fit = pytest.mark.skipif(
@@ -199,8 +198,8 @@ def test_a_page_says_what_was_run_and_what_was_not(some: Path, tmp_path: Path) -
     assert text == page_text(some)
     assert "`mnist-o0.0-a0.3`" in text
     assert "not run (full): 3 of 4 settings" in text
-    assert "### CIFAR-10\n\nNot run: `ebbflow paper run cifar10-accuracy`." in text
-    assert "Not run: `ebbflow paper run bound`." in text
+    assert "### CIFAR-10\n\nNot run: `python -m chang2025 run cifar10-accuracy`." in text
+    assert "Not run: `python -m chang2025 run bound`." in text
     # SVHN's second transition is session 5; of equal weights session 2's is the first.
     assert (
         "`warm_start` has 92.5 percent on average; the past session that its start draws on most "
@@ -213,7 +212,7 @@ def test_a_page_says_what_was_run_and_what_was_not(some: Path, tmp_path: Path) -
 
 
 def test_a_page_needs_a_window(tmp_path: Path) -> None:
-    with pytest.raises(EbbflowError, match="ebbflow paper fit"):
+    with pytest.raises(EbbflowError, match="python -m chang2025 fit"):
         page_text(tmp_path)
 
 
@@ -436,7 +435,7 @@ def test_figures_are_drawn(some: Path, tmp_path: Path) -> None:
         path = tmp_path / f"{name}.png"
         figure(name, some, path)
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    with pytest.raises(EbbflowError, match="paper run fmnist-accuracy"):
+    with pytest.raises(EbbflowError, match="chang2025 run fmnist-accuracy"):
         figure("fmnist-curves", some, tmp_path / "x.png")
     with pytest.raises(EbbflowError, match="is a table"):
         figure("mnist-accuracy", some, tmp_path / "x.png")

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from chang2025.reference import NAMES
 from ebbflow.config import defaults as defaults_module
 from ebbflow.config import paper_rows as presets
 from ebbflow.config.merge import Layers, preset, preset_names, preset_text
 from ebbflow.config.schema import Config
 from ebbflow.core.errors import EbbflowError
-from tests.chang2025.published import RATES, ROUNDS
+from tests.config.published import RATES, ROUNDS
 from tests.test_cli import ebbflow
 
 # The rows of the paper's tables, as printed: data set, overlaps, alphas, algorithms.
@@ -55,7 +54,16 @@ FIRST_10 = [
     for kind, data, algorithm in product(kinds.split(), datasets.split(), algorithms.split())
 ]
 OURS = {
-    **NAMES,
+    "MNIST": "mnist",
+    "FMNIST": "fmnist",
+    "Fashion-MNIST": "fmnist",
+    "SVHN": "svhn",
+    "CIFAR-10": "cifar10",
+    "CIFAR10": "cifar10",
+    "CIFAR-100": "cifar100",
+    "CIFAR100": "cifar100",
+    "TinyImageNet": "tinyimagenet",
+    "AG News": "agnews",
     "Two-Shard": "two_shard",
     "Partial-Overlap": "partial_overlap",
     "Half": "half",

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ebbflow.config.merge import Layers
 from ebbflow.config.schema import Config, resolve
 from ebbflow.core.errors import EbbflowError
-from tests.chang2025.published import RATES, ROUNDS
+from tests.config.published import RATES, ROUNDS
 from tests.configs import with_settings
 
 ALGORITHMS = ("fedavg", "fedprox", "fedacg", "moon", "scaffold")

@@ -1,13 +1,10 @@
 """Write the tables and the picture of docs/costs.md, and leave its text as it is.
 
-    python benchmarks/costs.py [PAGE]
-
 Tables stand between `<!-- NAME -->` and `<!-- /NAME -->`; the picture is PAGE with the ending .png.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -19,10 +16,10 @@ from ebbflow.analysis.cost import MODELS, device_costs, draw_fleet, round_task, 
 from ebbflow.analysis.run_costs import Estimate, estimate, sweep
 from ebbflow.config.merge import Layers, preset
 from ebbflow.config.schema import Wireless
+from ebbflow.core.files import write_atomically
 from ebbflow.report.cost_tables import sweep_picture
 from ebbflow.report.markdown import filled, table
 
-PAGE = Path("docs/costs.md")
 DEVICES = 100
 DRAWS = 100
 EXACT_DRAWS = 5
@@ -188,7 +185,7 @@ def written(page: str, names: list[str]) -> str:
 def picture(path: Path) -> None:
     """Draw the sweep over bandwidth that the paper has for SVHN."""
     layers = Layers()
-    layers.add_key("dataset", "svhn", "costs.py")
+    layers.add_key("dataset", "svhn", "costs")
     label, rounds = published_rounds("svhn")
     config = layers.config()
     task = round_task(config.wireless, MODELS["svhn"])
@@ -197,14 +194,10 @@ def picture(path: Path) -> None:
     sweep_picture(points, "bandwidth", path, title)
 
 
-def main() -> None:
-    """Write tables and picture."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+def write_costs(path: Path) -> list[Path]:
+    """Write the tables into the page and draw its picture; return what was written."""
     text = written(path.read_text(encoding="utf-8"), list(TABLES))
-    path.write_text(text, encoding="utf-8")
-    picture(path.with_suffix(".png"))
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    write_atomically(path, text.encode())
+    drawn = path.with_suffix(".png")
+    picture(drawn)
+    return [path, drawn]

@@ -1,4 +1,4 @@
-"""docs/costs.md says what `benchmarks/costs.py` computes."""
+"""docs/costs.md says what `python -m chang2025 costs` computes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import costs
+from chang2025 import costs_page as costs
 
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
 
