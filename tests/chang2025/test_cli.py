@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from chang2025.folders import RESULTS
 from chang2025.studies import STUDIES, cells_of
 from tests.chang2025.command import chang2025
 from tests.chang2025.made import write_made
@@ -65,6 +68,53 @@ def test_what_needs_no_runs_says_so(tmp_path: Path) -> None:
         assert (
             f"{name} needs no runs: `python -m chang2025 {command} {name}` shows it" in answer.out
         )
+
+
+def test_it_is_a_module_of_its_own_and_its_help_does_not_wait_for_torch() -> None:
+    code = "import sys, chang2025.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    answer = subprocess.run(
+        [sys.executable, "-m", "chang2025", "run", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("python -m chang2025: ID: there is no table or figure")
+
+
+def test_the_kept_results_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = chang2025("compare", "mnist-accuracy", "--json")
+    assert answer.code == 0
+    assert json.loads(answer.out)["summary"]["rows"] == 32
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("run", "mnist-accuracy"), "--results"),
+        (("fit",), "--results"),
+        (("page",), "--out"),
+        (("costs",), "PAGE"),
+        (("speed", "--out", str(RESULTS.parent / "speed.json")), "--out"),
+    ],
+)
+def test_nothing_is_written_into_an_installed_package(
+    arguments: tuple[str, ...], option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chang2025.folders.is_checkout", lambda: False)
+    answer = chang2025(*arguments)
+    assert answer.code == 2
+    assert answer.err.endswith(f"which is never written to: say where with {option}\n")
+
+
+def test_a_table_of_speeds_needs_a_place() -> None:
+    answer = chang2025("speed")
+    assert answer.code == 2 and "'--out'" in answer.err
 
 
 def test_a_page_needs_the_fit(tmp_path: Path) -> None:
