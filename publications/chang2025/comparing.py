@@ -11,13 +11,15 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from chang2025 import reference
-from chang2025.causes import UNEXPLAINED, cause_of
+from chang2025.causes import UNEXPLAINED, Difference, cause_of
 from chang2025.cells import METHODS
 from chang2025.collecting import Family, check_of, chosen, families, shown
 from chang2025.rendering import Grid, Report
+from chang2025.results import Lane
 from chang2025.studies import APPENDIX, RAN, accuracy_file, study
 from chang2025.windows import Window
 from ebbflow.analysis.metrics import mean_and_deviation
+from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.paper_rows import DATASETS, KINDS
 
 LARGE = 2.5
@@ -80,6 +82,11 @@ class Row:
     def mean(self, column: str) -> float:
         """Return our mean over seeds."""
         return fmean(self.ours[column])
+
+    def highest(self, column: str) -> float:
+        """Return our highest accuracy in any round of the session, over all seeds."""
+        key = Lane(self.algorithm, column, self.family.session(self.transition))
+        return max(max(result.curves[key]) for result in self.family.results)
 
     def both(self) -> list[str]:
         """Return the columns that both have."""
@@ -421,7 +428,20 @@ def large_differences(rows: Sequence[Row]) -> Grid:
 
 def _cause(row: Row, column: str) -> str:
     """Return why a difference is large: what we know, or the scatter of the paper's seeds."""
-    known = cause_of(row.study, row.dataset, row.setting, row.algorithm, column)
+    known = cause_of(
+        Difference(
+            row.study,
+            row.dataset,
+            row.setting,
+            row.algorithm,
+            row.transition,
+            column,
+            theirs=row.theirs[column].mean,
+            highest=row.highest(column),
+            rounds=row.family.config.rounds or 0,
+            paper_rounds=SETTINGS[row.dataset].rounds,
+        )
+    )
     if known == UNEXPLAINED and abs(row.deviations(column)) <= SCATTER:
         return f"seeds: within {SCATTER:g} standard deviations of the paper's own"
     return known

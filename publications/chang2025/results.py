@@ -29,6 +29,9 @@ from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import ENVIRONMENT, Records, Round, read_json
 
 FORMAT = 1
+UNRECORDED_CAPABILITY = "AVX2"
+"""Of the results that do not name theirs: all come from one machine, whose processor (family 25,
+model 1) has no AVX-512."""
 
 
 class Lane(NamedTuple):
@@ -56,6 +59,11 @@ class Result:
     def config(self) -> Config:
         """The configuration it was made with."""
         return Config.model_validate(self.facts["config"])
+
+    @property
+    def capability(self) -> str:
+        """The instruction set that torch computed with, as in AVX2."""
+        return str(self.facts.get("capability", UNRECORDED_CAPABILITY))
 
     @property
     def seed(self) -> int:
@@ -255,6 +263,14 @@ def result_digest(results: Path, name: str) -> str | None:
     if not (table.is_file() and facts.is_file()):
         return None
     return str(read_json(facts).get("hash"))
+
+
+def kept_capabilities(results: Path) -> set[str]:
+    """Return the instruction sets that the results of a folder were computed with."""
+    return {
+        str(read_json(path).get("capability", UNRECORDED_CAPABILITY))
+        for path in results.glob("*-s*.json")
+    }
 
 
 def read_result(results: Path, name: str) -> Result:

@@ -17,7 +17,7 @@ from typing import Any
 
 from chang2025.cells import Cell, digest
 from chang2025.folders import RUNS
-from chang2025.results import result_digest, write_result
+from chang2025.results import kept_capabilities, result_digest, write_result
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.runs.records import CONFIG
@@ -45,6 +45,13 @@ def run_cells(
     open_cells = [cell for cell in cells if not is_done(cell, results)]
     if len(open_cells) < len(cells):
         say(f"{len(cells) - len(open_cells)} of {len(cells)} cells are done already")
+    others = kept_capabilities(results) - {capability()} if open_cells else set()
+    if others:
+        say(
+            f"note: results in {results} were computed with {' and '.join(sorted(others))} "
+            f"instructions, and here torch uses {capability()}: new results may differ from those "
+            "by rounding"
+        )
     for number, cell in enumerate(open_cells, start=1):
         say(f"cell {number} of {len(open_cells)}: {cell.name}")
         began = time.monotonic()
@@ -56,6 +63,13 @@ def run_cells(
         else:
             say(f"  {results / cell.name}.csv, {time.monotonic() - began:.0f} s")
     return failures
+
+
+def capability() -> str:
+    """Return the instruction set that torch computes with here, as in AVX2."""
+    import torch  # noqa: PLC0415 - only to ask it
+
+    return str(torch.backends.cpu.get_cpu_capability())
 
 
 def _in_own_process(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
@@ -142,6 +156,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)  # a stopped run with other settings
             found = experiment.run(config, folder, dataset=data, watchers=[display])
     measured: dict[str, Any] = {
+        "capability": capability(),
         "resumed": resumed,
         "seconds": round(time.monotonic() - began, 1),
         **_usage(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from chang2025.leads import (
 from chang2025.page import appendix_rows, page_text, write_page
 from chang2025.reports import appendix_window
 from chang2025.resource_tables import cost_analysis, resources, simulation_parameters
-from chang2025.results import Lane, read_result
+from chang2025.results import read_result
 from chang2025.running import is_done
 from chang2025.speed import (
     SAMPLES,
@@ -57,20 +56,14 @@ from chang2025.speed import (
 from chang2025.studies import BESIDE, GREY, RAN, all_cells, cells_of
 from chang2025.time_to_accuracy import Adaptation, all_adaptations, summary_sentence
 from chang2025.windows import Window
-from ebbflow import experiment
 from ebbflow.config.paper_rows import DATASETS
 from ebbflow.config.schema import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.report.markdown import table
-from ebbflow.runs.summary import curves, window_accuracy
 from tests.chang2025.made import ROUNDS, write_made
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = sorted(path.stem for path in RESULTS.glob("*-s*.json"))
-
-with_fit = pytest.mark.skipif(
-    not (RESULTS / FILE).exists(), reason="no fit is kept in this checkout"
-)
 
 FIT = Fit(
     Window(5, early=True),
@@ -94,7 +87,18 @@ def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- what is committed ---------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not COMMITTED, reason="no results are kept in this checkout")
+def test_no_result_is_missing_and_none_is_left_over() -> None:
+    """The page names every run and its seeds: a file that was deleted is missed here."""
+    lines = re.findall(r"^\| (?:full|small) \| `(.+?)` \| ([\d, ]+) \|", PAGE.read_text(), re.M)
+    names = {f"{family}-s{seed}" for family, seeds in lines for seed in seeds.split(", ")}
+    names |= {cell.name for cell in fit_cells()}
+    assert len(names) > 100
+    for ending in ("csv", "json"):
+        kept = {path.stem for path in RESULTS.glob(f"*-s*.{ending}")}
+        assert kept == names, f"missing or left over: {sorted(kept ^ names)}"
+    assert (RESULTS / FILE).is_file()
+
+
 def test_every_result_is_of_a_cell_that_the_code_would_run_today() -> None:
     seeds = known_seeds(RESULTS)
     known = all_cells(seeds=seeds) | {cell.name: cell for cell in fit_cells()}
@@ -110,12 +114,10 @@ def test_every_result_is_of_a_cell_that_the_code_would_run_today() -> None:
         )
 
 
-@with_fit
 def test_the_page_is_what_the_results_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_text(RESULTS)
 
 
-@with_fit
 def test_the_fit_is_what_the_results_say() -> None:
     kept, found = read_fit(RESULTS), fit(RESULTS)
     assert (kept.window, kept.reading) == (found.window, found.reading)
@@ -124,7 +126,6 @@ def test_the_fit_is_what_the_results_say() -> None:
         assert kept.errors[reading] == pytest.approx(errors, abs=1e-5)
 
 
-@with_fit
 def test_the_page_names_the_versions_that_made_the_results_none_of_them_newer() -> None:
     text = PAGE.read_text(encoding="utf-8").replace("\n  ", " ")
     for name in COMMITTED:
@@ -133,7 +134,6 @@ def test_the_page_names_the_versions_that_made_the_results_none_of_them_newer() 
         assert Version(version) <= Version(ebbflow.__version__)
 
 
-@with_fit
 def test_the_pictures_of_the_page_are_there() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGE.read_text(encoding="utf-8"))
     assert pictures
@@ -141,7 +141,6 @@ def test_the_pictures_of_the_page_are_there() -> None:
         assert (PAGE.parent / picture).is_file()
 
 
-@with_fit
 def test_the_readme_says_what_the_results_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     window = read_fit(RESULTS).window
@@ -171,21 +170,6 @@ def test_the_readme_says_what_the_results_say() -> None:
     leads = re.match(r"In (\d+ of \d+ lines)", verdict(groups(appendix)))
     assert leads and f"in {leads[1]} of our table" in said
     assert f"{beside_verdict(appendix)} under the true SCAFFOLD" in said
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("mnist-o0.0-a0.3-s100" not in COMMITTED, reason="no results are kept here")
-def test_a_committed_cell_comes_out_again() -> None:
-    """Its first sessions, for what comes later changes nothing in them."""
-    if not Path(os.environ.get("EBBFLOW_DATA", ""), "mnist").is_dir():
-        pytest.skip("EBBFLOW_DATA names no folder with mnist/")
-    cell = all_cells(["full"], [100])["mnist-o0.0-a0.3-s100"]
-    kept = read_result(RESULTS, cell.name)
-    found = experiment.run(cell.with_settings({"sessions": 3}).config)
-    for name, curve in curves(found.rounds).items():
-        lane = Lane(name.algorithm, name.method, name.session)
-        ours = window_accuracy(curve, 5)
-        assert ours == pytest.approx(window_accuracy(kept.curves[lane], 5), abs=0.05)
 
 
 # --- the page ------------------------------------------------------------------------------------

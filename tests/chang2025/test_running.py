@@ -12,7 +12,7 @@ import pytest
 
 from chang2025.cells import Cell
 from chang2025.results import Lane, read_result
-from chang2025.running import compute, is_done, run_cells
+from chang2025.running import capability, compute, is_done, run_cells
 from ebbflow import experiment
 from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
@@ -67,6 +67,7 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
     assert facts["hash"] == CELL.digest and facts["resumed"] is False
     assert facts["cpu_seconds"] > 0 and facts["memory"] > 2**24 and facts["seconds"] > 0
     assert set(facts["versions"]) >= {"ebbflow", "torch"}
+    assert found.capability == facts["capability"] == capability()
     assert facts["sent"]["scaffold"] == [2 * size for size in facts["sent"]["fedavg"]]
     assert found.config.seeds == [7]
 
@@ -107,6 +108,19 @@ def test_cells_run_in_processes_of_their_own_and_only_once(tmp_path: Path) -> No
     assert run_cells([good], tmp_path, tmp_path / "runs", say=said.append) == []
     assert said[-1] == "1 of 1 cells are done already"
     assert (tmp_path / "good-s7.json").read_bytes() == before
+
+
+def test_results_of_another_instruction_set_are_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chang2025.running._in_own_process", lambda *arguments: None)
+    said: list[str] = []
+    run_cells([CELL], tmp_path, tmp_path / "runs", say=said.append)
+    assert not any(line.startswith("note") for line in said)
+    (tmp_path / "other-s7.json").write_text(json.dumps({"capability": "VSX"}))
+    run_cells([CELL], tmp_path, tmp_path / "runs", say=said.append)
+    (note,) = (line for line in said if line.startswith("note"))
+    assert "were computed with VSX instructions" in note and f"uses {capability()}" in note
 
 
 @pytest.mark.slow
