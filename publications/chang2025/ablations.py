@@ -10,18 +10,19 @@ from statistics import median
 from typing import Any
 
 from chang2025 import reference
-from chang2025.collecting import Family, chosen, families, shown
-from chang2025.comparing import Row, Theirs, printed, too_short
+from chang2025.collecting import Family, families, largest_scale, mean_text
+from chang2025.comparing import printed, too_short
 from chang2025.rendering import Grid, Report
-from chang2025.studies import (
+from chang2025.rows import ComparedRow, PaperValue
+from chang2025.studies import study
+from chang2025.study_cells import (
     ABLATION_ROWS,
-    GREY,
-    RAN,
+    MAIN_ALGORITHMS,
     SIMILARITY_SCALES,
+    SMALL_MODEL_DATASETS,
     pilot_variants,
     probe_variants,
     scale_variants,
-    study,
 )
 from chang2025.windows import Window
 from ebbflow.analysis.metrics import mean_and_deviation
@@ -37,19 +38,20 @@ ABLATIONS = {
 """By id: the column of the paper's table, the variants, the transitions."""
 
 
-def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
+def ablation_rows(name: str, results: Path, window: Window) -> list[ComparedRow]:
     """Return the rows of an ablation for which there are results."""
     column, variants, transitions = ABLATIONS[name]
-    paper: dict[tuple[str, int], dict[str, Theirs]] = {}
+    paper: dict[tuple[str, int], dict[str, PaperValue]] = {}
     for line in reference.table(study(name).reference or ""):
         key = reference.NAMES[line["dataset"]], int(line["transition"])
-        value = Theirs(float(line["accuracy"]), float(line["std"]))
+        value = PaperValue(float(line["accuracy"]), float(line["std"]))
         paper.setdefault(key, {})[_label(column, line[column])] = value
     everyone = families(name, results)
     found = []
-    for dataset in (*GREY, *ABLATION_ROWS):
-        own = chosen([family for family in everyone if family.config.dataset == dataset])
-        algorithms = RAN if dataset in GREY else (ABLATION_ROWS[dataset][2],)
+    for dataset in (*SMALL_MODEL_DATASETS, *ABLATION_ROWS):
+        own = largest_scale([family for family in everyone if family.config.dataset == dataset])
+        further = dataset in SMALL_MODEL_DATASETS  # which the paper does not have
+        algorithms = MAIN_ALGORITHMS if further else (ABLATION_ROWS[dataset][2],)
         named = {_variant_label(name, family): family for family in own}
         wanted = [_wanted(name, dataset, changed) for _, changed in variants(dataset)]
         for algorithm, k in product(algorithms, transitions):
@@ -61,7 +63,17 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[Row]:
             ours = {label: values for label, values in ours.items() if values}
             if len(ours) > 1:
                 theirs = paper.get((dataset, k), {})
-                found.append(Row(name, own[0], algorithm, k, ours, theirs, dataset not in GREY))
+                found.append(
+                    ComparedRow(
+                        name,
+                        own[0],
+                        algorithm,
+                        k,
+                        ours,
+                        theirs,
+                        not further,
+                    )
+                )
     return found
 
 
@@ -97,8 +109,8 @@ def ablation(name: str, results: Path, window: Window) -> Report:
         columns = list(dict.fromkeys(column for row in own for column in row.ours))
         lines = []
         for row in own:
-            ours = [shown(row.ours.get(column, [])) for column in columns]
-            apart, theirs_apart = spread(row)
+            ours = [mean_text(row.ours.get(column, [])) for column in columns]
+            apart, theirs_apart = largest_gap(row)
             noise = seed_noise(row)
             lines.append(
                 [
@@ -132,7 +144,7 @@ def ablation(name: str, results: Path, window: Window) -> Report:
     )
 
 
-def spread(row: Row) -> tuple[float, float]:
+def largest_gap(row: ComparedRow) -> tuple[float, float]:
     """Return the largest difference between variants, ours and theirs.
 
     Without the values that the paper does not try, which are wide of the others on purpose.
@@ -142,7 +154,7 @@ def spread(row: Row) -> tuple[float, float]:
     return max(ours) - min(ours), max(theirs) - min(theirs) if theirs else math.nan
 
 
-def seed_noise(row: Row) -> float:
+def seed_noise(row: ComparedRow) -> float:
     """Return the largest deviation over seeds of a row; nan for one seed."""
     found = [
         mean_and_deviation(values)[1]
@@ -152,15 +164,15 @@ def seed_noise(row: Row) -> float:
     return max(found) if found and not any(map(math.isnan, found)) else math.nan
 
 
-def ablation_sentence(rows: Sequence[Row]) -> str:
+def ablation_sentence(rows: Sequence[ComparedRow]) -> str:
     """Return how far apart the variants are, beside what the seeds do."""
     if not rows:
         return "Nothing to compare yet."
-    widest = max(rows, key=lambda row: spread(row)[0])
+    widest = max(rows, key=lambda row: largest_gap(row)[0])
     several = [row for row in rows if not math.isnan(seed_noise(row))]
-    within = sum(spread(row)[0] <= seed_noise(row) for row in several)
+    within = sum(largest_gap(row)[0] <= seed_noise(row) for row in several)
     text = (
-        f"The variants are at most {spread(widest)[0]:.2f} points apart "
+        f"The variants are at most {largest_gap(widest)[0]:.2f} points apart "
         f"({DATASETS[widest.dataset]}, {widest.algorithm}, transition {widest.transition})"
     )
     if several:
@@ -171,9 +183,9 @@ def ablation_sentence(rows: Sequence[Row]) -> str:
     text += "."
     shared = [row for row in rows if row.theirs]
     if shared:
-        ours, theirs = (max(spread(row)[i] for row in shared) for i in (0, 1))
+        ours, theirs = (max(largest_gap(row)[i] for row in shared) for i in (0, 1))
         inside = sum(
-            spread(row)[0] <= max(value.std for value in row.theirs.values()) for row in shared
+            largest_gap(row)[0] <= max(value.std for value in row.theirs.values()) for row in shared
         )
         text += (
             f" In the {len(shared)} rows that are the paper's, too, ours are at most {ours:.2f} "

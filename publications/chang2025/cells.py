@@ -21,11 +21,11 @@ from ebbflow.core.files import sha256
 BEHAVIOUR = "authors-code"
 """The reading of the paper that is run: what its authors' code does."""
 METHODS = ("warm_start", "continuous", "previous", "average")
-LABELLED = ("warm_start", "previous", "average")
+WITHOUT_CONTINUOUS = ("warm_start", "previous", "average")
 """The starts of the appendix, and of AG News, where the paper has no Continuous."""
-FREE = frozenset({"checkpoint", "device", "engine", "wireless", "window"})
+WITHOUT_EFFECT = frozenset({"checkpoint", "device", "engine", "wireless", "window"})
 """The sections and keys that change no result beyond rounding."""
-WHOLE = {
+TRAINING_SAMPLES = {
     "mnist": 60_000,
     "fmnist": 60_000,
     "svhn": 73_257,
@@ -37,7 +37,7 @@ WHOLE = {
 """Training samples of the whole data sets: a subset is no full reproduction."""
 
 
-def described(config: Config) -> dict[str, Any]:
+def result_settings(config: Config) -> dict[str, Any]:
     """Return the settings that a result depends on, as JSON has them."""
     return config.model_dump(mode="json", exclude=_excluded())
 
@@ -54,21 +54,21 @@ def digest(config: Config) -> str:
 def _excluded() -> dict[str, Any]:
     # Where a file of weights lies is no setting: a cell that needs one says so, and its result
     # holds the file's digest.
-    return {**dict.fromkeys(FREE, True), "model": {"weights"}}
+    return {**dict.fromkeys(WITHOUT_EFFECT, True), "model": {"weights"}}
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
     """One run: ``values`` are its settings by dotted keys, on top of `BEHAVIOUR`.
 
-    ``whole`` is the least number of training samples that the data set must have; ``pretrained``
+    ``needed_samples`` is how many training samples the data set must have at least; ``pretrained``
     cells start from weights that the user has to give; a ``theorem`` cell is made again beside
     Theorem 1 when it is over.
     """
 
     name: str
     values: Mapping[str, Any]
-    whole: int = 0
+    needed_samples: int = 0
     pretrained: bool = False
     theorem: bool = False
 
@@ -102,7 +102,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Spread:
+class DataSplit:
     """Who holds what: the part of a table's row that is not the algorithm.
 
     ``devices`` only where it is not what the paper's tables have.
@@ -118,7 +118,7 @@ class Spread:
     def name(self) -> str:
         """The beginning of its cells' names.
 
-        >>> Spread("mnist", overlap=0.0, alpha=0.3).name, Spread("svhn", "half").name
+        >>> DataSplit("mnist", overlap=0.0, alpha=0.3).name, DataSplit("svhn", "half").name
         ('mnist-o0.0-a0.3', 'svhn-half')
         """
         parts = [self.dataset]
@@ -131,7 +131,7 @@ class Spread:
 
 
 def make_cell(
-    spread: Spread,
+    split: DataSplit,
     algorithms: Sequence[str],
     seed: int,
     *,
@@ -145,20 +145,22 @@ def make_cell(
     ``marks`` name the variant; a single algorithm is named as well. ``subset`` allows part of the
     data set.
 
-    >>> make_cell(Spread("mnist", overlap=0.0, alpha=0.3), ["fedavg", "moon"], 100).name
+    >>> make_cell(DataSplit("mnist", overlap=0.0, alpha=0.3), ["fedavg", "moon"], 100).name
     'mnist-o0.0-a0.3-s100'
     """
-    usual = LABELLED if spread.kind != "dirichlet" or spread.dataset == "agnews" else METHODS
+    usual = (
+        WITHOUT_CONTINUOUS if split.kind != "dirichlet" or split.dataset == "agnews" else METHODS
+    )
     values: dict[str, Any] = {}
     for algorithm in algorithms:
         values |= settings(
             Row(
-                spread.dataset,
-                spread.kind,
+                split.dataset,
+                split.kind,
                 algorithm,
-                spread.overlap,
-                spread.alpha,
-                spread.devices,
+                split.overlap,
+                split.alpha,
+                split.devices,
             )
         )
     values |= {
@@ -169,11 +171,11 @@ def make_cell(
     }
     model = str(values["model.kind"])
     named = [
-        spread.name,
-        *([model] if model != SETTINGS[spread.dataset].model else []),
+        split.name,
+        *([model] if model != SETTINGS[split.dataset].model else []),
         *(algorithms if len(algorithms) == 1 else []),
         *marks,
         f"s{seed}",
     ]
-    whole = 0 if subset else WHOLE[spread.dataset]
+    whole = 0 if subset else TRAINING_SAMPLES[split.dataset]
     return Cell("-".join(named), values, whole, not subset and model.startswith("resnet"))

@@ -16,7 +16,7 @@ from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
     from chang2025.cells import Cell
-    from chang2025.studies import Scale
+    from chang2025.study_cells import Scale
 
 app = typer.Typer(
     help="The paper's tables and figures: run them, compare them, draw them.",
@@ -328,7 +328,7 @@ def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:
 
 
 def _scale(text: str) -> Scale:
-    from chang2025.studies import SCALES
+    from chang2025.study_cells import SCALES
 
     for scale in SCALES:
         if scale == text:

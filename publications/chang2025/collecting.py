@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chang2025.cells import Cell
-from chang2025.results import Lane, Result, read_result
+from chang2025.results import CurveKey, Result, read_result
 from chang2025.running import is_done
-from chang2025.studies import SCALES, Scale, cells_of
+from chang2025.studies import cells_of
+from chang2025.study_cells import SCALES, Scale
 from chang2025.windows import Window
 from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.paper_rows import KINDS, SEEDS
@@ -54,7 +55,7 @@ class Family:
 
     def windows(self, algorithm: str, method: str, transition: int, window: Window) -> list[float]:
         """Return the window accuracies, seed by seed; empty where there are none."""
-        lane = Lane(algorithm, method, self.session(transition))
+        lane = CurveKey(algorithm, method, self.session(transition))
         return [result.accuracy(lane, window) for result in self.results if lane in result.curves]
 
 
@@ -87,7 +88,7 @@ def families(
     return [family for family in each if family.results or missing]
 
 
-def chosen(found: Sequence[Family]) -> list[Family]:
+def largest_scale(found: Sequence[Family]) -> list[Family]:
     """Return the families of the larger scale that is there."""
     for scale in SCALES:
         own = [family for family in found if family.scale == scale]
@@ -111,14 +112,14 @@ def check_of(family: Family) -> str:
 
 def table_families(dataset: str, results: Path) -> list[Family]:
     """Return the families of a data set's accuracy table, without the checks beside it."""
-    found = chosen(families(f"{dataset}-accuracy", results))
+    found = largest_scale(families(f"{dataset}-accuracy", results))
     return [family for family in found if not check_of(family)]
 
 
-def shown(values: Sequence[float]) -> str:
+def mean_text(values: Sequence[float]) -> str:
     """Return mean and deviation over seeds as text.
 
-    >>> shown([92.0, 93.0]), shown([92.0]), shown([])
+    >>> mean_text([92.0, 93.0]), mean_text([92.0]), mean_text([])
     ('92.50 ± 0.71', '92.00', '')
     """
     if not values:

@@ -1,239 +1,27 @@
-"""Ours beside theirs: rows of the accuracy tables and of the appendix, and what they agree in."""
+"""What our rows and the paper's agree in, and the tables that show them together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any, NamedTuple
+from statistics import median
 
-from chang2025 import reference
 from chang2025.causes import UNEXPLAINED, Difference, cause_of
 from chang2025.cells import METHODS
-from chang2025.collecting import Family, check_of, chosen, families, shown
+from chang2025.collecting import mean_text
 from chang2025.rendering import Grid, Report
-from chang2025.results import Lane
-from chang2025.studies import APPENDIX, RAN, accuracy_file, study
+from chang2025.rows import LARGE, ComparedRow, PaperValue, accuracy_rows, first_ten_rows
+from chang2025.studies import study
 from chang2025.windows import Window
-from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.defaults import SETTINGS
-from ebbflow.config.paper_rows import DATASETS, KINDS
+from ebbflow.config.paper_rows import DATASETS
 
-LARGE = 2.5
-"""Points beyond which a difference is listed, with a cause or as unexplained."""
+FIRST_TEN = 10
+"""The rounds that the appendix averages over, as it says."""
 SCATTER = 2.0
 """So many of the paper's standard deviations over seeds may be chance."""
-FIRST_TEN = 10
-"""The rounds of the appendix, which states them."""
-
-
-class Theirs(NamedTuple):
-    """An accuracy of the paper; ``std`` is nan where it gives none."""
-
-    mean: float
-    std: float = math.nan
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table: ours and theirs by method, or by variant in an ablation.
-
-    ``counted`` rows are those of algorithms that the paper really ran, in their own set-up.
-    """
-
-    study: str
-    family: Family
-    algorithm: str
-    transition: int
-    ours: Mapping[str, Sequence[float]]
-    theirs: Mapping[str, Theirs]
-    counted: bool = True
-    note: str = ""
-
-    @property
-    def dataset(self) -> str:
-        """The data set's name."""
-        return self.family.config.dataset
-
-    @property
-    def setting(self) -> str:
-        """The overlap and alpha, or the appendix's labels."""
-        return self.family.setting
-
-    @property
-    def model(self) -> str:
-        """The model's kind."""
-        return self.family.config.model.kind or ""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds behind ours."""
-        return self.family.seeds
-
-    @property
-    def label(self) -> str:
-        """The algorithm, in parentheses where it is not counted, with what is special."""
-        text = f"{self.algorithm}, {self.note}" if self.note else self.algorithm
-        return text if self.counted else f"({text})"
-
-    def mean(self, column: str) -> float:
-        """Return our mean over seeds."""
-        return fmean(self.ours[column])
-
-    def highest(self, column: str) -> float:
-        """Return our highest accuracy in any round of the session, over all seeds."""
-        key = Lane(self.algorithm, column, self.family.session(self.transition))
-        return max(max(result.curves[key]) for result in self.family.results)
-
-    def both(self) -> list[str]:
-        """Return the columns that both have."""
-        return [column for column in self.ours if column in self.theirs]
-
-    def difference(self, column: str) -> float:
-        """Return ours minus theirs, in points."""
-        return self.mean(column) - self.theirs[column].mean
-
-    def deviations(self, column: str) -> float:
-        """Return the difference in the paper's standard deviations."""
-        std = self.theirs[column].std
-        return self.difference(column) / std if std > 0 else math.nan
-
-    def orders(self) -> tuple[list[str], list[str]]:
-        """Return the columns from best to worst, ours and theirs."""
-        columns = self.both()
-        ours = sorted(columns, key=self.mean, reverse=True)
-        theirs = sorted(columns, key=lambda column: self.theirs[column].mean, reverse=True)
-        return ours, theirs
-
-    @property
-    def same_winner(self) -> bool:
-        """Whether the best method is the paper's."""
-        ours, theirs = self.orders()
-        return ours[:1] == theirs[:1]
-
-    @property
-    def same_order(self) -> bool:
-        """Whether all methods are in the paper's order."""
-        ours, theirs = self.orders()
-        return ours == theirs
-
-    def large(self) -> list[str]:
-        """Return the columns with a large difference."""
-        return [column for column in self.both() if abs(self.difference(column)) > LARGE]
-
-    def flat(self) -> Iterator[dict[str, Any]]:
-        """Yield a line of a CSV for every column."""
-        for column, values in self.ours.items():
-            mean, deviation = mean_and_deviation(values)
-            theirs = self.theirs.get(column)
-            yield {
-                "dataset": self.dataset,
-                "setting": self.setting,
-                "model": self.model,
-                "algorithm": self.algorithm,
-                "transition": self.transition,
-                "column": column,
-                "seeds": list(self.seeds),
-                "ours": mean,
-                "ours_std": deviation,
-                "theirs": None if theirs is None else theirs.mean,
-                "theirs_std": math.nan if theirs is None else theirs.std,
-                "difference": math.nan if theirs is None else self.difference(column),
-                "deviations": math.nan if theirs is None else self.deviations(column),
-                "winner_agrees": self.same_winner if self.theirs else None,
-                "order_agrees": self.same_order if self.theirs else None,
-                "counted": self.counted,
-                "cells": self.family.name,
-            }
-
-
-# --- rows ----------------------------------------------------------------------------------------
-
-
-class Where(NamedTuple):
-    """Which row of an accuracy table."""
-
-    overlap: float
-    alpha: float
-    algorithm: str
-    transition: int
-
-
-def published_rows(dataset: str) -> dict[Where, dict[str, Theirs]]:
-    """Return the paper's accuracy table of a data set: by row, by method."""
-    found: dict[Where, dict[str, Theirs]] = {}
-    for row in reference.accuracies(accuracy_file(dataset)):
-        if row.dataset == dataset:
-            where = Where(row.overlap, row.alpha, row.algorithm, row.transition)
-            found.setdefault(where, {})[row.method] = Theirs(row.accuracy, row.std)
-    return found
-
-
-def accuracy_rows(dataset: str, results: Path, window: Window) -> list[Row]:
-    """Return the rows of an accuracy table for which there are results."""
-    name = f"{dataset}-accuracy"
-    paper = published_rows(dataset)
-    found = []
-    for family in chosen(families(name, results)):
-        part = family.config.partition
-        overlap, alpha = part.overlap or 0.0, part.alpha
-        check = check_of(family)
-        for algorithm, k in product(family.config.algorithm, (2, 4)):
-            ours = _ours(family, algorithm, k, window)
-            if ours:
-                theirs = paper.get(Where(overlap, alpha, _as_run(algorithm), k), {})
-                counted = algorithm in RAN and not check
-                found.append(Row(name, family, algorithm, k, ours, theirs, counted, check))
-    return found
-
-
-def _as_run(algorithm: str) -> str:
-    """Return what the paper's authors ran under an algorithm's name."""
-    return "scaffold-authors" if algorithm == "scaffold" else algorithm
-
-
-def _ours(
-    family: Family, algorithm: str, transition: int, window: Window
-) -> dict[str, list[float]]:
-    each = {
-        method: family.windows(algorithm, method, transition, window)
-        for method in METHODS
-        if method in family.config.methods
-    }
-    return {method: values for method, values in each.items() if values}
-
-
-def first_ten_rows(name: str, results: Path, window: Window) -> list[Row]:
-    """Return the rows of a table of the appendix for which there are results."""
-    kinds = {title: kind for kind, title in KINDS.items()}
-    paper: dict[tuple[str, str, str, int], dict[str, Theirs]] = {}
-    for row in reference.table(study(name).reference or ""):
-        dataset = reference.NAMES[row["dataset_model"].partition(" (")[0]]
-        key = (
-            dataset,
-            kinds[row["label_distribution"]],
-            reference.ALGORITHMS[row["algorithm"]],
-            int(row["transition"]),
-        )
-        method = reference.method_name(row["method"])
-        paper.setdefault(key, {})[method] = Theirs(float(row["accuracy"]))
-    found = []
-    for family in chosen(families(name, results)):
-        config = family.config
-        for algorithm, k in product(config.algorithm, (1, 2, 3)):
-            ours = _ours(family, algorithm, k, window)
-            if ours:
-                key = config.dataset, config.partition.kind, _as_run(algorithm), k
-                theirs = paper.get(key, {})
-                counted = algorithm in APPENDIX and bool(theirs) and family.scale == "full"
-                found.append(Row(name, family, algorithm, k, ours, theirs, counted))
-    return found
-
-
-# --- what they say -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,7 +46,7 @@ class Agreement:
         return max(self.medians.values(), default=math.nan)
 
 
-def agreement(rows: Sequence[Row]) -> Agreement:
+def agreement(rows: Sequence[ComparedRow]) -> Agreement:
     """Return what counted rows agree in."""
     counted = [row for row in rows if row.counted and row.theirs]
     columns = dict.fromkeys(column for row in counted for column in row.both())
@@ -288,7 +76,7 @@ def sentence(found: Agreement) -> str:
     )
 
 
-def too_short(rows: Sequence[Row], window: Window) -> str:
+def too_short(rows: Sequence[ComparedRow], window: Window) -> str:
     """Return a sentence if sessions have fewer rounds than a window, which then has all of them."""
     wanted = window.length - window.early
     fewest = min((row.family.config.rounds or wanted for row in rows), default=wanted)
@@ -322,19 +110,19 @@ def comparison(name: str, results: Path, window: Window) -> Report:
     )
 
 
-def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+def _grouped(rows: Sequence[ComparedRow]) -> list[list[ComparedRow]]:
+    groups: dict[tuple[str, str, str], list[ComparedRow]] = {}
     for row in rows:
         groups.setdefault((row.dataset, row.setting, row.model), []).append(row)
     return list(groups.values())
 
 
-def _title(rows: Sequence[Row]) -> str:
+def _title(rows: Sequence[ComparedRow]) -> str:
     first = rows[0]
     return f"{DATASETS[first.dataset]}, {first.setting}, {first.model}"
 
 
-def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def _method_table(rows: Sequence[ComparedRow]) -> tuple[list[str], list[list[str]]]:
     """Return a table of ours over theirs: three lines for every row of the paper's."""
     methods = [m for m in METHODS if any(m in row.ours for row in rows)]
     lines = []
@@ -342,7 +130,7 @@ def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         verdict = _verdict(row) if row.theirs else ""
         best = max((row.mean(method) for method in row.ours), default=math.nan)
         ours = [
-            _strong(shown(row.ours[m]), row.mean(m) == best) if m in row.ours else ""
+            _strong(mean_text(row.ours[m]), row.mean(m) == best) if m in row.ours else ""
             for m in methods
         ]
         lines.append([row.label, str(row.transition), f"ours ({len(row.seeds)})", *ours, verdict])
@@ -361,7 +149,7 @@ def _method_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-def compact_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def compact_table(rows: Sequence[ComparedRow]) -> tuple[list[str], list[list[str]]]:
     """Return a table with one line for every row: in a cell ours, below it theirs and how far."""
     methods = [m for m in METHODS if any(m in row.ours for row in rows)]
     lines = []
@@ -371,7 +159,7 @@ def compact_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         for method in methods:
             text = ""
             if method in row.ours:
-                text = _strong(shown(row.ours[method]), row.mean(method) == best)
+                text = _strong(mean_text(row.ours[method]), row.mean(method) == best)
             if method in row.both():
                 text += f"<br>{row.theirs[method].mean:.2f}: {_apart(row, method)}"
             cells.append(text)
@@ -382,7 +170,7 @@ def compact_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return [*first, "algorithm", "transition", *methods, "agrees"], lines
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: ComparedRow) -> str:
     if row.same_order:
         return "order"
     return "winner" if row.same_winner else "no"
@@ -392,18 +180,18 @@ def _strong(text: str, is_so: bool) -> str:
     return f"**{text}**" if is_so else text
 
 
-def printed(value: Theirs) -> str:
+def printed(value: PaperValue) -> str:
     """Return an accuracy of the paper as it is shown."""
     return f"{value.mean:.2f}" if math.isnan(value.std) else f"{value.mean:.2f} ± {value.std:.2f}"
 
 
-def _apart(row: Row, column: str) -> str:
+def _apart(row: ComparedRow, column: str) -> str:
     off = row.deviations(column)
     text = f"{row.difference(column):+.2f}"
     return text if math.isnan(off) else f"{text} ({off:+.1f} σ)"
 
 
-def large_differences(rows: Sequence[Row]) -> Grid:
+def large_differences(rows: Sequence[ComparedRow]) -> Grid:
     """Return every large difference of a counted row with its cause."""
     found = []
     for row in rows:
@@ -426,7 +214,7 @@ def large_differences(rows: Sequence[Row]) -> Grid:
     return Grid(f"Differences of more than {LARGE:g} points", head, found, sections=2)
 
 
-def _cause(row: Row, column: str) -> str:
+def _cause(row: ComparedRow, column: str) -> str:
     """Return why a difference is large: what we know, or the scatter of the paper's seeds."""
     known = cause_of(
         Difference(

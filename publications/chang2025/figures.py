@@ -13,9 +13,10 @@ from chang2025.collecting import Family, table_families
 from chang2025.illustrations import algorithm_illustration, system_model
 from chang2025.published_costs import published_rounds
 from chang2025.reports import FIGURES
-from chang2025.results import Lane
-from chang2025.studies import RAN, study
-from chang2025.time_to_accuracy import Adaptation, all_adaptations
+from chang2025.results import CurveKey
+from chang2025.studies import study
+from chang2025.study_cells import MAIN_ALGORITHMS
+from chang2025.time_to_accuracy import TARGETS, Adaptation, all_adaptations
 from ebbflow.analysis.run_costs import model_size, sweep, task_of
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import ALGORITHMS, DATASETS
@@ -64,14 +65,14 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     Lines are means over seeds, bands span the smallest and the largest.
     """
     own = table_families(dataset, results)
-    panels = [Panel(f, name) for f in own for name in f.config.algorithm if name in RAN]
+    panels = [Panel(f, name) for f in own for name in f.config.algorithm if name in MAIN_ALGORITHMS]
     if not panels:
         raise EbbflowError(
             f"there are no results of {dataset}: run `python -m chang2025 run "
             f"{dataset}-accuracy` first"
         )
     settings = list(dict.fromkeys(panel.family.setting for panel in panels))
-    columns = [name for name in RAN if any(panel.algorithm == name for panel in panels)]
+    columns = [name for name in MAIN_ALGORITHMS if any(panel.algorithm == name for panel in panels)]
     pyplot = drawing()
     fig, axes = pyplot.subplots(
         len(settings),
@@ -110,7 +111,11 @@ def _draw(axis: Axes, panel: Panel) -> None:
     length = family.results[0].facts["sessions"][-1]["rounds"]
     for method in config.methods:
         lines = [
-            [value for s in sessions for value in result.curves[Lane(panel.algorithm, method, s)]]
+            [
+                value
+                for s in sessions
+                for value in result.curves[CurveKey(panel.algorithm, method, s)]
+            ]
             for result in family.results
         ]
         draw_curves(axis, lines, method, linewidth=1.2)
@@ -146,7 +151,8 @@ def bandwidth(results: Path, path: Path) -> None:
     task = task_of(config, model_size(config), "fedavg")
     devices = config.partition.devices or 1
     points = sweep(config, task, "bandwidth", rounds, devices=devices, draws=DRAWS)
-    sweep_picture(points, "bandwidth", path, f"SVHN, to 97 % of the warm start's peak, {label}")
+    title = f"SVHN, to {100 * TARGETS['svhn']:g} % of the warm start's peak, {label}"
+    sweep_picture(points, "bandwidth", path, title)
 
 
 def svhn_rounds(results: Path) -> tuple[str, dict[str, float]]:

@@ -8,20 +8,24 @@ from pathlib import Path
 from statistics import fmean, median
 
 from chang2025 import reference
-from chang2025.cells import Spread, make_cell
-from chang2025.collecting import families, shown, table_families
-from chang2025.comparing import Row, Where, accuracy_rows, agreement, published_rows
+from chang2025.cells import DataSplit, make_cell
+from chang2025.collecting import families, mean_text, table_families
+from chang2025.comparing import agreement
 from chang2025.fit import ALGORITHMS as FITTED
 from chang2025.fit import ALPHA, DATASET, OVERLAPS, SEED, printed_cell
 from chang2025.rendering import Grid
-from chang2025.results import Lane, Result, read_result
-from chang2025.studies import BESIDE, RAN, SIMILARITY_SCALES, accuracy_file
+from chang2025.results import CurveKey, Result, read_result
+from chang2025.rows import TRANSITIONS, ComparedRow, RowKey, accuracy_rows, published_rows
+from chang2025.studies import accuracy_file
+from chang2025.study_cells import EXTRA_ALGORITHMS, LONG_PILOT, MAIN_ALGORITHMS, SIMILARITY_SCALES
 from chang2025.windows import Window
 from ebbflow.config.paper_rows import DATASETS
 from ebbflow.core.errors import EbbflowError
 
 REPEATED = 6
 """Of nine numbers of two decimals: so many in common are no chance."""
+FIRST_SHOWN = TRANSITIONS[0]
+"""The first transition of the paper's accuracy tables."""
 CLOSE = 0.05
 """Largest distance of every weight from uniform that is called nearly uniform."""
 
@@ -50,7 +54,7 @@ def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[Window
     return Grid("Sensitivity to the window", head, lines)
 
 
-def held_out(rows: Sequence[Row]) -> list[Row]:
+def held_out(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     """Return the rows that took no part in the fit."""
     fitted = {f"overlap {overlap}, alpha {ALPHA}" for overlap in OVERLAPS}
     return [
@@ -65,13 +69,14 @@ def early_evidence(results: Path, window: Window) -> Iterator[str]:
     paper = {
         row.algorithm: row.accuracy
         for row in reference.accuracies(accuracy_file("agnews"))
-        if (row.overlap, row.alpha, row.transition, row.method) == (0.0, 0.7, 2, "previous")
+        if (row.overlap, row.alpha, row.transition, row.method)
+        == (0.0, 0.7, FIRST_SHOWN, "previous")
     }
     found = []
     for family in table_families("agnews", results):
         algorithm, part = family.config.algorithm[0], family.config.partition
         if algorithm in paper and (part.overlap, part.alpha) == (0.0, 0.7):
-            lane = Lane(algorithm, "previous", family.session(2))
+            lane = CurveKey(algorithm, "previous", family.session(FIRST_SHOWN))
             result = family.results[0]
             before = result.curves[lane._replace(session=lane.session - 1)][-1]
             first = Window(window.length - 1).accuracy([], result.curves[lane])
@@ -83,8 +88,34 @@ def early_evidence(results: Path, window: Window) -> Iterator[str]:
     if found:
         yield (
             "AG News without common labels, which took no part in the fit, shows it by itself. "
-            f"There `previous` has, at transition 2: {'; '.join(found)}.\n"
+            f"There `previous` has, at transition {FIRST_SHOWN}: {'; '.join(found)}.\n"
         )
+
+
+def returning_groups(rows: Sequence[ComparedRow]) -> tuple[dict[int, str], dict[int, str]]:
+    """Return in how many past sessions the devices of a transition have been there before.
+
+    As in "1 of 3", by transition: those of the paper's tables, and the others.
+    """
+    family = rows[0].family
+    sessions = family.results[0].facts["sessions"]
+    first = family.config.pilot.sessions
+    counts = {}
+    for k in range(1, len(sessions) - first - 1):
+        here = family.session(k) - 1
+        past = sessions[first:here]
+        again = sum(session["devices"] == sessions[here]["devices"] for session in past)
+        counts[k] = f"{again} of {len(past)}"
+    return (
+        {k: count for k, count in counts.items() if k in TRANSITIONS},
+        {k: count for k, count in counts.items() if k not in TRANSITIONS},
+    )
+
+
+def local_steps() -> int:
+    """Return e, the local steps of the fit's cells where every device makes all of them."""
+    steps = printed_cell().config.local.steps
+    return steps if isinstance(steps, int) else steps[1]
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -95,7 +126,7 @@ def weights_grid(title: str, found: Mapping[str, tuple[Result, str]]) -> Grid:
     lines = []
     for label, (result, algorithm) in found.items():
         for session in range(result.pilot + 3, result.config.sessions + 1):
-            weights = result.start(Lane(algorithm, "warm_start", session))["weights"]
+            weights = result.start(CurveKey(algorithm, "warm_start", session))["weights"]
             if weights:
                 shares = ", ".join(f"{z}: {mu:.3f}" for z, mu in weights.items())
                 lines.append([label, str(session), f"{1 / len(weights):.3f}", shares])
@@ -107,16 +138,17 @@ def farthest(result: Result, algorithm: str) -> float:
     return max(
         abs(mu - 1 / len(weights))
         for session in range(result.pilot + 3, result.config.sessions + 1)
-        for weights in [result.start(Lane(algorithm, "warm_start", session))["weights"]]
+        for weights in [result.start(CurveKey(algorithm, "warm_start", session))["weights"]]
         for mu in weights.values()
     )
 
 
 def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Grid]]:
     """Return what the printed distance does on MNIST, beside the authors'."""
-    spread = Spread("mnist", overlap=0.0, alpha=0.3)
+    split = DataSplit(DATASET, overlap=OVERLAPS[0], alpha=ALPHA)
+    everyone = (*MAIN_ALGORITHMS, *EXTRA_ALGORITHMS)
     try:
-        authors = read_result(results, make_cell(spread, (*RAN, *BESIDE), SEED).name)
+        authors = read_result(results, make_cell(split, everyone, SEED).name)
         printed = read_result(results, printed_cell().name)
     except EbbflowError:
         return ["The two cells that show it have not been run: `python -m chang2025 fit`."], []
@@ -125,8 +157,9 @@ def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Gri
     nearly = far["p"] <= CLOSE
     lines = [
         f"With R = {printed.config.warm_start.scale:g} and the distance as it is printed, "
-        f"||G_s - G_z||, the weights on MNIST (overlap 0.0, alpha 0.3, {algorithm}, seed {SEED}) "
-        f"are {'nearly uniform: ' if nearly else ''}at most {far['p']:.3f} away from uniform; "
+        f"||G_s - G_z||, the weights on {DATASETS[DATASET]} (overlap {split.overlap}, alpha "
+        f"{split.alpha}, {algorithm}, seed {SEED}) are {'nearly uniform: ' if nearly else ''}at "
+        f"most {far['p']:.3f} away from uniform; "
         "normalised tensor by tensor, as in the authors' code, they are up to "
         f"{far['a']:.3f} away. A warm start with uniform weights is the plain average of past "
         "models.",
@@ -139,7 +172,10 @@ def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Gri
     for name in FITTED:
         for k in (1, 2, 3, 4):
             session = authors.pilot + 2 + k
-            warm, average = Lane(name, "warm_start", session), Lane(name, "average", session)
+            warm, average = (
+                CurveKey(name, "warm_start", session),
+                CurveKey(name, "average", session),
+            )
             values = (
                 authors.accuracy(warm, window),
                 printed.accuracy(warm, window),
@@ -153,29 +189,29 @@ def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Gri
 # --- AG News -------------------------------------------------------------------------------------
 
 
-def news_findings(rows: Sequence[Row]) -> tuple[list[str], list[Grid]]:
+def news_findings(rows: Sequence[ComparedRow]) -> tuple[list[str], list[Grid]]:
     """Return what happens on AG News without common labels, and with many."""
     lines = []
     for row in rows:
-        if not row.counted or row.transition != 2 or "previous" not in row.both():
+        if not row.counted or row.transition != FIRST_SHOWN or "previous" not in row.both():
             continue
         if row.setting.startswith("overlap 0.0"):
             ours = row.mean("warm_start") - row.mean("previous")
             theirs = row.theirs["warm_start"].mean - row.theirs["previous"].mean
             lines.append(
-                f"{row.setting}, {row.algorithm}, transition 2: `warm_start` is {ours:+.1f} "
-                f"points from `previous` (in the paper {theirs:+.1f})"
+                f"{row.setting}, {row.algorithm}, transition {FIRST_SHOWN}: `warm_start` is "
+                f"{ours:+.1f} points from `previous` (in the paper {theirs:+.1f})"
             )
         else:
             ours_order, theirs_order = row.orders()
             lines.append(
-                f"{row.setting}, {row.algorithm}, transition 2: `{ours_order[0]}` is first (in "
-                f"the paper `{theirs_order[0]}`)"
+                f"{row.setting}, {row.algorithm}, transition {FIRST_SHOWN}: `{ours_order[0]}` is "
+                f"first (in the paper `{theirs_order[0]}`)"
             )
     shown_weights = {
         row.family.name.removeprefix("agnews-"): (row.family.results[0], row.algorithm)
         for row in rows
-        if row.algorithm in RAN
+        if row.algorithm in MAIN_ALGORITHMS
     }
     grids = [weights_grid("Weights on AG News", shown_weights)] if shown_weights else []
     return lines, grids
@@ -184,7 +220,7 @@ def news_findings(rows: Sequence[Row]) -> tuple[list[str], list[Grid]]:
 # --- precision -----------------------------------------------------------------------------------
 
 
-def precision_check(rows: Sequence[Row]) -> Iterator[str]:
+def precision_check(rows: Sequence[ComparedRow]) -> Iterator[str]:
     """Yield how far rows that were run in both precisions are apart, and whether the order is."""
     usual_rows = {(r.setting, r.algorithm, r.transition): r for r in rows if not r.note}
     for exact in rows:
@@ -247,11 +283,12 @@ def pilot_length_grid(results: Path, window: Window) -> Grid:
                                 DATASETS[dataset],
                                 algorithm,
                                 str(k),
-                                *map(shown, ours),
+                                *map(mean_text, ours),
                                 f"{means[1] - means[0]:+.2f}",
                             ]
                         )
-    head = ["data set", "algorithm", "transition", "P = 1", "P = 3", "difference"]
+    lengths = [f"P = {length}" for length in (1, LONG_PILOT["pilot.sessions"])]
+    head = ["data set", "algorithm", "transition", *lengths, "difference"]
     return Grid("One pilot session or three", head, lines)
 
 
@@ -308,7 +345,7 @@ def contradictions() -> list[str]:
             usual = 1.0 if column == "v" else SIMILARITY_SCALES[dataset][0]
             if float(line[column]) != usual:
                 continue
-            where = Where(
+            where = RowKey(
                 float(line["overlap"]),
                 float(line["alpha"]),
                 reference.ALGORITHMS[line["algorithm"]],
@@ -330,11 +367,13 @@ def papers_exceptions() -> Grid:
     for dataset in DATASETS:
         rows = published_rows(dataset)
         cells = []
-        for algorithm in RAN:
+        for algorithm in MAIN_ALGORITHMS:
             own = [by_method for where, by_method in rows.items() if where.algorithm == algorithm]
             behind = sum(
                 max(their.mean for their in each.values()) > each["warm_start"].mean for each in own
             )
             cells.append(f"{behind} of {len(own)}")
         lines.append([DATASETS[dataset], *cells])
-    return Grid("Where the paper's proposed start is not first", ["data set", *RAN], lines)
+    return Grid(
+        "Where the paper's proposed start is not first", ["data set", *MAIN_ALGORITHMS], lines
+    )

@@ -18,10 +18,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from chang2025.cells import METHODS, Cell, Spread, make_cell
+from chang2025.cells import METHODS, Cell, DataSplit, make_cell
 from chang2025.reference import accuracies
-from chang2025.results import Lane, Result, read_result
-from chang2025.studies import BESIDE, RAN, accuracy_file
+from chang2025.results import CurveKey, Result, read_result
+from chang2025.studies import accuracy_file
+from chang2025.study_cells import EXTRA_ALGORITHMS, MAIN_ALGORITHMS
 from chang2025.windows import Window, parse
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
@@ -103,11 +104,11 @@ def _sources(reading: Reading, overlap: float) -> dict[str, Cell]:
 
 @cache
 def _cell(reading: Reading, overlap: float, *methods: str) -> Cell:
-    spread = Spread(DATASET, overlap=overlap, alpha=ALPHA)
+    split = DataSplit(DATASET, overlap=overlap, alpha=ALPHA)
     if not reading.marks:
-        return make_cell(spread, (*RAN, *BESIDE), SEED)
+        return make_cell(split, (*MAIN_ALGORITHMS, *EXTRA_ALGORITHMS), SEED)
     return make_cell(
-        spread,
+        split,
         ALGORITHMS,
         SEED,
         methods=methods or METHODS,
@@ -179,7 +180,7 @@ def fit(results: Path) -> Fit:
 
 def _pairs(
     results: Path, read: dict[str, Result], reading: Reading, method: str
-) -> Iterator[tuple[Result, Lane, float]]:
+) -> Iterator[tuple[Result, CurveKey, float]]:
     """Yield our result and lane and the paper's accuracy for every row of the two cells."""
     for overlap in OVERLAPS:
         name = _sources(reading, overlap)[method].name
@@ -191,7 +192,7 @@ def _pairs(
             if setting != (DATASET, overlap, ALPHA) or row.method != method:
                 continue
             if row.algorithm in ALGORITHMS:
-                lane = Lane(row.algorithm, method, result.pilot + 2 + row.transition)
+                lane = CurveKey(row.algorithm, method, result.pilot + 2 + row.transition)
                 yield result, lane, row.accuracy
 
 

@@ -8,17 +8,18 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from chang2025.collecting import Family
-from chang2025.comparing import Row, agreement
+from chang2025.comparing import agreement
 from chang2025.rendering import Grid
-from chang2025.results import Lane
-from chang2025.studies import BESIDE
+from chang2025.results import CurveKey
+from chang2025.rows import ComparedRow
+from chang2025.study_cells import EXTRA_ALGORITHMS
 from chang2025.windows import Window
 from ebbflow.config.paper_rows import DATASETS
 
 OTHERS = ("previous", "average", "continuous")
 
 
-def gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+def gains(rows: Sequence[ComparedRow]) -> dict[str, tuple[float, float]]:
     """Return the median lead of the warm start over every other start, ours and the paper's.
 
     "best other" is the lead over whichever of them is best in the row.
@@ -38,7 +39,7 @@ def gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def lead(row: Row) -> tuple[float, float]:
+def lead(row: ComparedRow) -> tuple[float, float]:
     """Return the warm start's lead over the best other start, ours and the paper's."""
     others = [column for column in row.both() if column != "warm_start"]
     return (
@@ -47,7 +48,7 @@ def lead(row: Row) -> tuple[float, float]:
     )
 
 
-class Group(NamedTuple):
+class LeadGroup(NamedTuple):
     """Rows of a table whose sessions have equally much in common.
 
     ``common`` is how many labels the devices of one session share with those of the next.
@@ -56,7 +57,7 @@ class Group(NamedTuple):
     dataset: str
     setting: str
     common: str
-    rows: Sequence[Row]
+    rows: Sequence[ComparedRow]
 
     @property
     def label(self) -> str:
@@ -64,19 +65,19 @@ class Group(NamedTuple):
         return f"{DATASETS[self.dataset]}, {self.setting}"
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[ComparedRow]) -> list[LeadGroup]:
     """Return counted rows by data set and overlap; the appendix's by labels, devices and model."""
-    own: dict[tuple[str, str], list[Row]] = {}
+    own: dict[tuple[str, str], list[ComparedRow]] = {}
     for row in rows:
         if row.counted and row.theirs:
             own.setdefault((row.dataset, _sessions(row)), []).append(row)
     return [
-        Group(dataset, setting, _common_labels(_families(each)), each)
+        LeadGroup(dataset, setting, _common_labels(_families(each)), each)
         for (dataset, setting), each in own.items()
     ]
 
 
-def _sessions(row: Row) -> str:
+def _sessions(row: ComparedRow) -> str:
     """Return what a row's sessions are like: the overlap, or labels, devices and model."""
     kind = row.setting.partition(",")[0]
     if row.study.startswith("first10"):
@@ -84,7 +85,7 @@ def _sessions(row: Row) -> str:
     return kind
 
 
-def _families(rows: Sequence[Row]) -> list[Family]:
+def _families(rows: Sequence[ComparedRow]) -> list[Family]:
     """Return the families behind rows, each once."""
     return list({row.family.name: row.family for row in rows}.values())
 
@@ -100,7 +101,7 @@ def _common_labels(found: Sequence[Family]) -> str:
     return f"{fmean(shared):.2g} of {classes}" if shared else ""
 
 
-def gains_grid(found: Sequence[Group]) -> Grid:
+def gains_grid(found: Sequence[LeadGroup]) -> Grid:
     """Return the median leads of every group."""
     lines = []
     for group in found:
@@ -124,26 +125,26 @@ def gains_grid(found: Sequence[Group]) -> Grid:
     return Grid("Lead of the warm start", [*head, "first in"], lines)
 
 
-def beside(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
+def extra_rows(rows: Sequence[ComparedRow]) -> dict[tuple[str, str, str], list[ComparedRow]]:
     """Return rows of algorithms that the paper did not run, by data set, sessions, algorithm."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    found: dict[tuple[str, str, str], list[ComparedRow]] = {}
     for row in rows:
-        own = row.algorithm in BESIDE and not row.counted and not row.note
+        own = row.algorithm in EXTRA_ALGORITHMS and not row.counted and not row.note
         if own and "warm_start" in row.ours:
             where = DATASETS[row.dataset], _sessions(row), row.algorithm
             found.setdefault(where, []).append(row)
     return found
 
 
-def own_lead(row: Row, others: Sequence[str] = OTHERS) -> float:
+def own_lead(row: ComparedRow, others: Sequence[str] = OTHERS) -> float:
     """Return our warm start's lead over the best of other starts, whatever the paper has."""
     return row.mean("warm_start") - max(row.mean(other) for other in others if other in row.ours)
 
 
-def beside_grid(rows: Sequence[Row]) -> Grid:
+def extra_grid(rows: Sequence[ComparedRow]) -> Grid:
     """Return the median leads under algorithms that the paper did not run."""
     lines = []
-    for where, each in beside(rows).items():
+    for where, each in extra_rows(rows).items():
         columns = [
             [own_lead(row, [other]) for row in each if other in row.ours] for other in OTHERS
         ]
@@ -155,13 +156,13 @@ def beside_grid(rows: Sequence[Row]) -> Grid:
     return Grid("Lead of the warm start under other algorithms", [*head, "first in"], lines)
 
 
-def beside_verdict(rows: Sequence[Row]) -> str:
+def extra_verdict(rows: Sequence[ComparedRow]) -> str:
     """Return in how many lines of the grid the warm start leads in the median."""
-    leads = [median(own_lead(row) for row in each) for each in beside(rows).values()]
+    leads = [median(own_lead(row) for row in each) for each in extra_rows(rows).values()]
     return f"in {sum(lead > 0 for lead in leads)} of {len(leads)} lines"
 
 
-def verdict(found: Sequence[Group]) -> str:
+def verdict(found: Sequence[LeadGroup]) -> str:
     """Return in how many groups the warm start leads in the median, and where it trails most."""
     leads = {group.label: gains(group.rows)["best other"][0] for group in found}
     ahead = sum(value > 0 for value in leads.values())
@@ -174,7 +175,7 @@ ROUNDS = (1, 2, 5, 10, 20)
 """At which the lead is shown, beside a session's last round."""
 
 
-def lead_by_round(found: Sequence[Group]) -> Grid:
+def lead_by_round(found: Sequence[LeadGroup]) -> Grid:
     """Return the warm start's median lead in single rounds, from a session's first to its last."""
     lines = []
     for group in found:
@@ -187,12 +188,12 @@ def lead_by_round(found: Sequence[Group]) -> Grid:
     return Grid("Lead of the warm start, round by round", head, lines)
 
 
-def _leads(row: Row, other: str) -> list[float]:
+def _leads(row: ComparedRow, other: str) -> list[float]:
     """Return the mean lead over the seeds at each of the rounds; nothing without such curves."""
     session = row.family.session(row.transition)
     found = []
     for result in row.family.results:
-        lanes = [Lane(row.algorithm, method, session) for method in ("warm_start", other)]
+        lanes = [CurveKey(row.algorithm, method, session) for method in ("warm_start", other)]
         if any(lane not in result.curves for lane in lanes):
             return []
         warm, there = (result.curves[lane] for lane in lanes)
@@ -201,7 +202,7 @@ def _leads(row: Row, other: str) -> list[float]:
     return [fmean(column) for column in zip(*found, strict=True)]
 
 
-def lead_by_transition(found: Sequence[Group], window: Window) -> Grid:
+def lead_by_transition(found: Sequence[LeadGroup], window: Window) -> Grid:
     """Return the warm start's median lead at every transition, of which the paper shows two."""
     lines = []
     for group in found:
@@ -226,7 +227,7 @@ def lead_by_transition(found: Sequence[Group], window: Window) -> Grid:
     return Grid("Lead of the warm start, transition by transition", head, lines)
 
 
-def not_first(rows: Sequence[Row]) -> list[str]:
+def not_first(rows: Sequence[ComparedRow]) -> list[str]:
     """Return the counted rows in which the warm start is not the best start."""
     found = []
     for row in rows:

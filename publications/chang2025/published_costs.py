@@ -8,7 +8,7 @@ from chang2025.reference import table
 from ebbflow.analysis.run_costs import REFERENCE
 
 
-class Published(NamedTuple):
+class PublishedCost(NamedTuple):
     """A row of the paper's time-to-accuracy table."""
 
     dataset: str
@@ -26,10 +26,10 @@ PAPER_ROUND = {"tinyimagenet": (113.585, 1428.87), "svhn": (6.8865, 77.7)}
 """Seconds and joules of one round, from the rows of the table with most rounds."""
 
 
-def published() -> list[Published]:
+def published() -> list[PublishedCost]:
     """Return the paper's time-to-accuracy table; energies are in J."""
     return [
-        Published(
+        PublishedCost(
             row["dataset"].lower(),
             float(row["overlap"]),
             float(row["alpha"]),

@@ -30,7 +30,7 @@ ALGORITHMS = {
 """Our names of the paper's algorithms, as its authors ran them."""
 
 
-class Published(NamedTuple):
+class PublishedAccuracy(NamedTuple):
     """One accuracy of the accuracy tables; ``std`` is over the paper's three seeds."""
 
     dataset: str
@@ -60,10 +60,10 @@ def method_name(name: str) -> str:
 
 
 @cache
-def accuracies(file: str) -> tuple[Published, ...]:
+def accuracies(file: str) -> tuple[PublishedAccuracy, ...]:
     """Return an accuracy table."""
     return tuple(
-        Published(
+        PublishedAccuracy(
             NAMES[row["dataset"]],
             float(row["overlap"]),
             float(row["alpha"]),

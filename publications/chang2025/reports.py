@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from chang2025 import ablations, comparing
-from chang2025 import resource_tables as ledgers
-from chang2025 import time_to_accuracy as adapting
+from chang2025 import ablations, comparing, resource_tables, time_to_accuracy
 from chang2025.fit import read_fit
 from chang2025.rendering import Report
-from chang2025.studies import STUDIES, study
+from chang2025.rows import ComparedRow, first_ten_rows
+from chang2025.studies import APPENDIX_STUDIES, STUDIES, study
 from chang2025.windows import Window
 from ebbflow.core.errors import EbbflowError
 
 _PLAIN: dict[str, Callable[[Path], Report]] = {
-    "resources-100": lambda results: ledgers.resources("resources-100", results),
-    "resources-20": lambda results: ledgers.resources("resources-20", results),
-    "simulation-parameters": lambda results: ledgers.simulation_parameters(),
-    "cost-analysis": ledgers.cost_analysis,
-    "bound": ledgers.bound,
-    adapting.ID: adapting.report,
+    "resources-100": lambda results: resource_tables.resources("resources-100", results),
+    "resources-20": lambda results: resource_tables.resources("resources-20", results),
+    "simulation-parameters": lambda results: resource_tables.simulation_parameters(),
+    "cost-analysis": resource_tables.cost_analysis,
+    "bound": resource_tables.bound,
+    time_to_accuracy.ID: time_to_accuracy.report,
 }
 FIGURES = tuple(
     name
@@ -33,6 +32,13 @@ FIGURES = tuple(
 def appendix_window(results: Path) -> Window:
     """Return the ten rounds that the appendix speaks of, counted as was fitted."""
     return Window(comparing.FIRST_TEN, read_fit(results).window.early)
+
+
+def appendix_rows(results: Path) -> list[ComparedRow]:
+    """Return the rows of the appendix's tables that were run in full."""
+    window = appendix_window(results)
+    rows = [row for name in APPENDIX_STUDIES for row in first_ten_rows(name, results, window)]
+    return [row for row in rows if row.family.scale == "full"]
 
 
 def report(name: str, results: Path, window: Window | None = None) -> Report:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chang2025 import reference
-from chang2025.collecting import Family, chosen, families
+from chang2025.collecting import Family, families, largest_scale
 from chang2025.rendering import Grid, Report, strict
 from chang2025.results import Result
 from chang2025.studies import study
@@ -59,7 +59,7 @@ def resources(name: str, results: Path) -> Report:
     }
     lines, rows = [], []
     ids = [f"{dataset}-accuracy" for dataset in DATASETS] if name == "resources-100" else [name]
-    for family in (each for one in ids for each in chosen(families(one, results))):
+    for family in (each for one in ids for each in largest_scale(families(one, results))):
         part, dataset = family.config.partition, family.config.dataset
         algorithms = family.config.algorithm
         whole = [result for result in family.results if not result.facts["resumed"]]
@@ -210,7 +210,7 @@ def cost_analysis(results: Path) -> Report:
     ]
     if not found:
         return Report(name, study(name).title, ["No MNIST cell has been run yet."], [], [])
-    family = chosen(found)[0]
+    family = largest_scale(found)[0]
     result = family.results[0]
     last = result.facts["sessions"][-1]
     pilot = result.facts["sessions"][0]
@@ -286,7 +286,7 @@ def _share(result: Result) -> float:
 def bound(results: Path) -> Report:
     """Return Theorem 1's bounds beside what the runs measured."""
     grids, rows = [], []
-    for family in chosen(families("bound", results)):
+    for family in largest_scale(families("bound", results)):
         found = family.results[0].facts["bound"]
         lines = []
         for verdict in found["bounds"]:

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chang2025.cells import Cell, described
+from chang2025.cells import Cell, result_settings
 from chang2025.windows import Window
 from ebbflow.analysis import accounting
 from ebbflow.config.schema import Config
@@ -34,7 +34,7 @@ UNRECORDED_CAPABILITY = "AVX2"
 model 1) has no AVX-512."""
 
 
-class Lane(NamedTuple):
+class CurveKey(NamedTuple):
     """Whose curve: an algorithm with a way to start, in one session."""
 
     algorithm: str
@@ -48,7 +48,7 @@ class Result:
 
     name: str
     facts: Mapping[str, Any]
-    curves: Mapping[Lane, Sequence[float]]
+    curves: Mapping[CurveKey, Sequence[float]]
 
     @property
     def digest(self) -> str:
@@ -75,7 +75,7 @@ class Result:
         """P."""
         return self.config.pilot.sessions
 
-    def accuracy(self, lane: Lane, window: Window) -> float:
+    def accuracy(self, lane: CurveKey, window: Window) -> float:
         """Return the accuracy of a session's window; a session before it there must be."""
         before = self.curves[lane._replace(session=lane.session - 1)]
         return window.accuracy(before, self.curves[lane])
@@ -116,14 +116,14 @@ class Result:
                 "stored": {},
             }
 
-    def start(self, lane: Lane) -> dict[str, dict[str, float]]:
+    def start(self, lane: CurveKey) -> dict[str, dict[str, float]]:
         """Return the weights mu and the distances that a session of the warm start drew on."""
         starts = self.facts["starts"].get(lane.algorithm, {}) if lane.method == "warm_start" else {}
         found: dict[str, dict[str, float]] = starts.get(str(lane.session), {})
         return {"weights": found.get("weights", {}), "distances": found.get("distances", {})}
 
     def _costs(
-        self, lane: Lane, work: Mapping[str, Mapping[str, int]], probed: bool
+        self, lane: CurveKey, work: Mapping[str, Mapping[str, int]], probed: bool
     ) -> counters.Costs:
         up, down = self.facts["sent"][lane.algorithm]
         if lane.method == "continuous" and self.config.continuous.base == "fedavg":
@@ -161,7 +161,7 @@ def write_result(
         "sessions": _sessions(found.events),
         "sent": _sent(found.events),
         "starts": _starts(found.events),
-        "config": described(cell.config),
+        "config": result_settings(cell.config),
     }
     write_atomically(facts, _compact(content).encode())
     return table, facts
@@ -172,9 +172,9 @@ def _paths(results: Path, name: str) -> tuple[Path, Path]:
 
 
 def _csv(rounds: Iterable[Round]) -> str:
-    curves: dict[Lane, list[str]] = {}
+    curves: dict[CurveKey, list[str]] = {}
     for r in sorted(rounds, key=lambda r: (r.session, r.round)):
-        lane = Lane(r.algorithm, r.method, r.session)
+        lane = CurveKey(r.algorithm, r.method, r.session)
         curves.setdefault(lane, []).append(f"{r.accuracy:.3f}")
     alike: dict[tuple[int, str], list[str]] = {}
     for lane, curve in curves.items():
@@ -286,14 +286,14 @@ def _read(table: Path, facts: Path, name: str, written: tuple[int, int]) -> Resu
     content = read_json(facts)
     if content.get("format") != FORMAT:
         raise EbbflowError(f"{facts} is not of this version: remove it, and run the cell again")
-    curves: dict[Lane, list[float]] = {}
+    curves: dict[CurveKey, list[float]] = {}
     try:
         with table.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 curve = [float(value) for value in row["accuracy"].split()]
                 for lane in row["lanes"].split():
                     algorithm, method = lane.split("/")
-                    curves[Lane(algorithm, method, int(row["session"]))] = curve
+                    curves[CurveKey(algorithm, method, int(row["session"]))] = curve
     except (KeyError, ValueError):
         raise EbbflowError(f"{table} holds no curves: restore it, or run the cell again") from None
     return Result(name, content, curves)

@@ -138,10 +138,10 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
     data = datasets.load(
         config.dataset, limit_train=config.data.limit_train, limit_test=config.data.limit_test
     )
-    if len(data.train) < cell.whole:
+    if len(data.train) < cell.needed_samples:
         raise EbbflowError(
-            f"{config.dataset} has {len(data.train):,} of {cell.whole:,} training samples here: "
-            "get the whole data set, or choose --scale small"
+            f"{config.dataset} has {len(data.train):,} of {cell.needed_samples:,} training samples "
+            "here: get the whole data set, or choose --scale small"
         )
     if cell.pretrained and config.model.weights is None:
         raise EbbflowError(

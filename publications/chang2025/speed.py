@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chang2025.cells import WHOLE, Cell, Spread, make_cell
+from chang2025.cells import TRAINING_SAMPLES, Cell, DataSplit, make_cell
 from ebbflow.config.schema import LABEL_KINDS, Config
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
@@ -31,7 +31,7 @@ ALIKE = {"fmnist": "mnist", "cifar100": "cifar10"}
 """Data sets whose models take as long as another's."""
 
 
-class Sample(NamedTuple):
+class TimedRun(NamedTuple):
     """A short run to be timed: what it stands for, and how far it is cut."""
 
     dataset: str
@@ -42,14 +42,14 @@ class Sample(NamedTuple):
     train: int | None = None
 
 
-SAMPLES = (
-    Sample("mnist", "softmax", "fp32", 100, 12),
-    Sample("mnist", "mlp", "fp32", 20, 8),
-    Sample("agnews", "embedding", "fp32", 36, 4),
-    Sample("svhn", "cnn", "bf16", 4, 4, 2_000),
-    Sample("svhn", "cnn", "fp32", 4, 4, 2_000),
-    Sample("cifar10", "resnet18", "fp32", 2, 3, 512),
-    Sample("tinyimagenet", "resnet34", "fp32", 2, 3, 512),
+TIMED_RUNS = (
+    TimedRun("mnist", "softmax", "fp32", 100, 12),
+    TimedRun("mnist", "mlp", "fp32", 20, 8),
+    TimedRun("agnews", "embedding", "fp32", 36, 4),
+    TimedRun("svhn", "cnn", "bf16", 4, 4, 2_000),
+    TimedRun("svhn", "cnn", "fp32", 4, 4, 2_000),
+    TimedRun("cifar10", "resnet18", "fp32", 2, 3, 512),
+    TimedRun("tinyimagenet", "resnet34", "fp32", 2, 3, 512),
 )
 
 
@@ -93,7 +93,7 @@ def device_steps(config: Config, train: int) -> int:
 def work(cell: Cell) -> int:
     """Return the device-steps of all lanes of a cell."""
     config = cell.config
-    train = config.data.limit_train or WHOLE[config.dataset]
+    train = config.data.limit_train or TRAINING_SAMPLES[config.dataset]
     each = device_steps(config, train)
     pilot = config.pilot.rounds or 0
     return sum(
@@ -139,7 +139,7 @@ class _Clock:
         pass
 
 
-def measure(sample: Sample) -> float:
+def measure(sample: TimedRun) -> float:
     """Return the seconds per device-step and lane of a short run, at its fourth session."""
     from ebbflow import experiment  # noqa: PLC0415 - torch is for those who measure
 
@@ -147,13 +147,13 @@ def measure(sample: Sample) -> float:
     clock = _Clock()
     experiment.run(cell.config, watchers=[clock])
     gaps = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
-    train = sample.train or cell.config.data.limit_train or WHOLE[sample.dataset]
+    train = sample.train or cell.config.data.limit_train or TRAINING_SAMPLES[sample.dataset]
     done = device_steps(cell.config, train) * lanes(cell.config, cell.config.sessions)
     return median(gaps) / done
 
 
-def _short(sample: Sample) -> Cell:
-    spread = Spread(sample.dataset, overlap=0.0, alpha=0.7)
+def _short(sample: TimedRun) -> Cell:
+    split = DataSplit(sample.dataset, overlap=0.0, alpha=0.7)
     variant: dict[str, Any] = {
         "model.kind": sample.model,
         "precision": sample.precision,
@@ -166,7 +166,7 @@ def _short(sample: Sample) -> Cell:
         variant["data.limit_train"] = 43_600
     if sample.train is not None:
         variant |= {"data.limit_train": sample.train, "data.limit_test": sample.train // 4}
-    return make_cell(spread, ["fedprox"], 100, variant=variant, subset=True)
+    return make_cell(split, ["fedprox"], 100, variant=variant, subset=True)
 
 
 def write_speeds(found: Mapping[str, float], path: Path) -> None:
@@ -180,7 +180,7 @@ def write_speeds(found: Mapping[str, float], path: Path) -> None:
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def measure_all(samples: Sequence[Sample] = SAMPLES) -> Iterator[tuple[str, float]]:
+def measure_all(samples: Sequence[TimedRun] = TIMED_RUNS) -> Iterator[tuple[str, float]]:
     """Yield every speed as it is measured."""
     for sample in samples:
         yield key(sample.dataset, sample.model, sample.precision), measure(sample)

@@ -13,7 +13,8 @@ from chang2025.fit import LENGTHS, Fit
 from chang2025.reports import FIGURES
 from chang2025.running import is_done
 from chang2025.speed import seconds
-from chang2025.studies import SCALES, STUDIES, cells_of, default_seeds
+from chang2025.studies import STUDIES, cells_of, default_seeds
+from chang2025.study_cells import SCALES
 from chang2025.windows import Window
 
 

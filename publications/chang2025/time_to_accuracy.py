@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from chang2025 import reference
 from chang2025.collecting import Family, table_families
-from chang2025.published_costs import Published, published
+from chang2025.published_costs import PublishedCost, published
 from chang2025.rendering import Grid, Report
-from chang2025.studies import RAN, study
+from chang2025.studies import study
+from chang2025.study_cells import MAIN_ALGORITHMS
 from ebbflow.analysis.cost import RoundCost, Task, round_task
 from ebbflow.analysis.metrics import Target, compared, typical_ratio
 from ebbflow.analysis.run_costs import estimate, model_size
@@ -151,7 +152,7 @@ def reported(found: Sequence[Adaptation]) -> Report:
     """Return a report of times to accuracy."""
     grids = []
     for dataset in dict.fromkeys(a.dataset for a in found):
-        own = [a for a in found if a.dataset == dataset and a.algorithm in RAN]
+        own = [a for a in found if a.dataset == dataset and a.algorithm in MAIN_ALGORITHMS]
         target = own[0].target if own else USUAL_TARGET
         title = f"{DATASETS[dataset]}, {target:.0%} of the warm start's peak"
         grids.append(Grid(title, *adaptation_table(own), sections=2))
@@ -216,7 +217,7 @@ def _paper_grid() -> Grid:
     return Grid("The paper's table", head, rows, sections=2)
 
 
-def _paper_row(row: Published, gain: str) -> list[str]:
+def _paper_row(row: PublishedCost, gain: str) -> list[str]:
     return [
         f"{DATASETS[row.dataset]}, overlap {row.overlap}, alpha {row.alpha}",
         row.algorithm,
@@ -231,7 +232,7 @@ def _paper_row(row: Published, gain: str) -> list[str]:
 
 def summary_sentence(found: Sequence[Adaptation]) -> str:
     """Return how soon the warm start is there and what the others need, over all that was run."""
-    ran = [a for a in found if a.algorithm in RAN]
+    ran = [a for a in found if a.algorithm in MAIN_ALGORITHMS]
     warm = [a for a in ran if a.method == "warm_start"]
     if not warm:
         return "Nothing to compare yet."

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chang2025.causes import UNEXPLAINED, Difference, cause_of
-from chang2025.comparing import accuracy_rows, large_differences
+from chang2025.comparing import large_differences
+from chang2025.rows import accuracy_rows
 from chang2025.studies import cells_of
 from chang2025.windows import Window
 from tests.chang2025.made import write_made

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from chang2025.cells import Cell, Spread, digest, make_cell
+from chang2025.cells import Cell, DataSplit, digest, make_cell
 from chang2025.fit import ALGORITHMS, OVERLAPS, READINGS, Reading, fit_cells
 from chang2025.reference import ALGORITHMS as PUBLISHED
 from chang2025.reference import NAMES, accuracies, table
-from chang2025.studies import RAN, STUDIES, accuracy_file, all_cells, cells_of, study
+from chang2025.studies import STUDIES, accuracy_file, all_cells, cells_of, study
+from chang2025.study_cells import MAIN_ALGORITHMS
 from ebbflow.config.paper_rows import DATASETS, SEEDS
 from ebbflow.core.errors import EbbflowError
 
-MNIST = Spread("mnist", overlap=0.0, alpha=0.3)
+MNIST = DataSplit("mnist", overlap=0.0, alpha=0.3)
 
 
 def cell(**changed: object) -> Cell:
@@ -104,7 +105,7 @@ def test_accuracy_cells_are_as_the_paper_has_them() -> None:
     assert (config.sessions, config.rounds, config.partition.devices) == (7, 50, 100)
     assert (config.pilot.carry_over, config.local.rule) == (False, "one_pass")
     assert (config.warm_start.distance, config.continuous.first) == ("per_tensor", "uniform")
-    assert set(RAN) < set(config.algorithm)
+    assert set(MAIN_ALGORITHMS) < set(config.algorithm)
     assert config.lr.algorithms["scaffold-authors"].initial == 0.03
     assert config.parameters["fedacg"] == {"momentum": 0.5, "beta": 0.1}
     news = cells_of("agnews-accuracy", "small", (100,))[0].config

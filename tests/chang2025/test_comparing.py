@@ -13,15 +13,17 @@ from statistics import stdev
 import pytest
 from rich.console import Console
 
-from chang2025.ablations import ablation, ablation_rows, spread
+from chang2025.ablations import ablation, ablation_rows, largest_gap
 from chang2025.collecting import Family
-from chang2025.comparing import Row, Theirs, accuracy_rows, agreement, comparison, first_ten_rows
+from chang2025.comparing import agreement, comparison
 from chang2025.fit import ALGORITHMS as FITTED
 from chang2025.fit import fit, fit_cells, read_fit, write_fit
 from chang2025.reference import accuracies
 from chang2025.rendering import Grid, Report, as_csv, as_html, as_json, as_markdown, as_tables
 from chang2025.reports import report
-from chang2025.studies import RAN, accuracy_file, cells_of
+from chang2025.rows import ComparedRow, PaperValue, accuracy_rows, first_ten_rows
+from chang2025.studies import accuracy_file, cells_of
+from chang2025.study_cells import MAIN_ALGORITHMS
 from chang2025.windows import Window
 from ebbflow.core.errors import EbbflowError
 from tests.chang2025.made import ROUNDS, Level, write_made
@@ -43,7 +45,7 @@ def exactly(overlap: float = 0.0, shift: float = 0.0) -> Level:
     theirs = paper(overlap)
 
     def level(algorithm: str, method: str, session: int, t: int) -> float:
-        as_run = algorithm if algorithm in RAN else "scaffold-authors"
+        as_run = algorithm if algorithm in MAIN_ALGORITHMS else "scaffold-authors"
         return theirs.get((as_run, session - 3, method), 50.0) + (t - 4) + shift
 
     return level
@@ -53,9 +55,9 @@ def test_results_that_are_the_papers_agree_in_everything(tmp_path: Path) -> None
     write_made(FIRST, tmp_path, exactly())
     rows = accuracy_rows("mnist", tmp_path, WINDOW)
     found = agreement(rows)
-    assert found.rows == found.winners == found.orders == len(RAN) * 2
+    assert found.rows == found.winners == found.orders == len(MAIN_ALGORITHMS) * 2
     assert found.median == pytest.approx(0, abs=1e-3)
-    assert {row.algorithm for row in rows if row.counted} == set(RAN)
+    assert {row.algorithm for row in rows if row.counted} == set(MAIN_ALGORITHMS)
     beside = {row.algorithm: row for row in rows if not row.counted}
     assert set(beside) == {"scaffold", "fedavg"}
     assert beside["scaffold"].theirs and not beside["fedavg"].theirs
@@ -85,10 +87,14 @@ def test_large_differences_are_listed_and_unexplained_unless_we_know_better(tmp_
 
 
 def test_a_row_knows_who_is_first_and_how_far_it_is_off() -> None:
-    row = Row(
+    row = ComparedRow(
         *("mnist-accuracy", Family(FIRST[0], "full", ()), "moon", 2),
         {"warm_start": [90.0, 92.0], "previous": [95.0, 97.0], "average": [10.0, 10.0]},
-        {"warm_start": Theirs(93.0, 0.5), "previous": Theirs(80.0, 1.0), "average": Theirs(70.0)},
+        {
+            "warm_start": PaperValue(93.0, 0.5),
+            "previous": PaperValue(80.0, 1.0),
+            "average": PaperValue(70.0),
+        },
     )
     ours, theirs = row.orders()
     assert ours == ["previous", "warm_start", "average"]
@@ -97,7 +103,7 @@ def test_a_row_knows_who_is_first_and_how_far_it_is_off() -> None:
     assert (row.difference("warm_start"), row.deviations("warm_start")) == (-2.0, -4.0)
     assert math.isnan(row.deviations("average"))
     assert row.large() == ["previous", "average"]
-    assert spread(row) == (86.0, 23.0)
+    assert largest_gap(row) == (86.0, 23.0)
     line = next(iter(row.flat()))
     assert line["ours_std"] == pytest.approx(stdev([90.0, 92.0]))
 
@@ -128,7 +134,7 @@ def test_checks_beside_a_table_are_shown_and_not_counted(tmp_path: Path) -> None
     write_made(cells_of("agnews-accuracy", "small", (100,)), tmp_path)
     rows = accuracy_rows("agnews", tmp_path, WINDOW)
     assert {row.label for row in rows if row.note} == {"(fedprox, 100 devices)"}
-    assert agreement(rows).rows == 2 * 2 * len(RAN)
+    assert agreement(rows).rows == 2 * 2 * len(MAIN_ALGORITHMS)
 
 
 def test_the_appendix_is_compared_by_model_and_its_impossible_rows_are_explained(
@@ -161,9 +167,12 @@ def test_an_ablation_says_how_far_its_variants_are_apart(tmp_path: Path) -> None
 
                 write_made([cell], tmp_path, level)
     rows = ablation_rows("probe-rounds", tmp_path, Window(5))
-    assert [(row.algorithm, row.transition) for row in rows[:2]] == [(RAN[0], 2), (RAN[0], 4)]
+    assert [(row.algorithm, row.transition) for row in rows[:2]] == [
+        (MAIN_ALGORITHMS[0], 2),
+        (MAIN_ALGORITHMS[0], 4),
+    ]
     assert all(list(row.ours) == ["V = 1", "V = 2", "V = 3"] for row in rows)
-    assert all(spread(row)[0] == pytest.approx(2.0) for row in rows)
+    assert all(largest_gap(row)[0] == pytest.approx(2.0) for row in rows)
     text = ablation("probe-rounds", tmp_path, Window(5)).lines[1]
     assert "at most 2.00 points apart" in text
     assert f"in 0 of {len(rows)} rows" in text  # the seeds are only 0.71 apart
@@ -276,7 +285,7 @@ def test_in_a_terminal_a_table_has_headings_in_place_of_its_first_columns(tmp_pa
     for each in as_tables(found, console.width):
         console.print(each)
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
-    for algorithm in (*RAN, "(scaffold)", "(fedavg)"):
+    for algorithm in (*MAIN_ALGORITHMS, "(scaffold)", "(fedavg)"):
         for k in (2, 4):
             assert f"{algorithm}, transition {k}\n" in re.sub(r" +\n", "\n", text)
     assert text.count("warm_start") == 1  # one head for all sections

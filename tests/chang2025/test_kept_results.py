@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chang2025.folders import RESULTS
-from chang2025.results import Lane, read_result
+from chang2025.results import CurveKey, read_result
 from chang2025.running import capability
 from chang2025.studies import all_cells
 from ebbflow import experiment
@@ -51,7 +51,7 @@ def test_a_kept_cell_comes_out_again(name: str, algorithms: Sequence[str] | None
     kept = read_result(RESULTS, name)
     records = experiment.run(cell.with_settings({"sessions": CHOICE, "algorithm": chosen}).config)
     computed = {
-        Lane(key.algorithm, key.method, key.session): curve
+        CurveKey(key.algorithm, key.method, key.session): curve
         for key, curve in curves(records.rounds).items()
     }
     assert len(computed) == len(chosen) * len(cell.config.methods) * CHOICE
@@ -63,7 +63,7 @@ def test_a_kept_cell_comes_out_again(name: str, algorithms: Sequence[str] | None
             assert curve == pytest.approx(kept.curves[key], abs=ROUNDING), key
     # There is a choice, and the starts differ by it.
     for algorithm in chosen:
-        at_choice = [computed[Lane(algorithm, m, CHOICE)] for m in cell.config.methods]
+        at_choice = [computed[CurveKey(algorithm, m, CHOICE)] for m in cell.config.methods]
         assert all(a != b for a, b in pairwise(at_choice))
         (event,) = (
             event
@@ -72,7 +72,7 @@ def test_a_kept_cell_comes_out_again(name: str, algorithms: Sequence[str] | None
             and (event["algorithm"], event["method"], event["session"])
             == (algorithm, "warm_start", CHOICE)
         )
-        weights = kept.start(Lane(algorithm, "warm_start", CHOICE))["weights"]
+        weights = kept.start(CurveKey(algorithm, "warm_start", CHOICE))["weights"]
         assert len(weights) > 1
         # Kept with four digits; what rounding does to a distance is far below that.
         assert event["weights"] == pytest.approx(weights, rel=1e-3, abs=1e-6)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chang2025.cells import Cell
-from chang2025.results import Lane, read_result
+from chang2025.results import CurveKey, read_result
 from chang2025.running import capability, compute, is_done, run_cells
 from ebbflow import experiment
 from ebbflow.analysis.run_costs import model_size, usages
@@ -50,12 +50,12 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
     found = read_result(tmp_path / "results", CELL.name)
     records = experiment.resume(tmp_path / "runs" / CELL.name)
     for key, curve in curves(records.rounds).items():
-        lane = Lane(key.algorithm, key.method, key.session)
+        lane = CurveKey(key.algorithm, key.method, key.session)
         assert found.curves[lane] == pytest.approx(curve, abs=0.0005)
     assert len(found.curves) == 3 * 4 * 5
     for event in records.events:
         if event["event"] == "start" and event["method"] == "warm_start":
-            lane = Lane(event["algorithm"], event["method"], event["session"])
+            lane = CurveKey(event["algorithm"], event["method"], event["session"])
             assert found.start(lane)["weights"] == pytest.approx(event["weights"], rel=1e-3)
     # What a round costs on the air follows from the result as it does from the run.
     config, size = CELL.config, model_size(CELL.config)
@@ -95,7 +95,7 @@ def test_a_stopped_run_with_other_settings_is_begun_anew(tmp_path: Path) -> None
 def test_cells_run_in_processes_of_their_own_and_only_once(tmp_path: Path) -> None:
     small = {**VALUES, "algorithm": ["fedavg"], "sessions": 3, "rounds": 1}
     good = Cell("good-s7", small)
-    too_few = Cell("few-s7", small, whole=10**6)
+    too_few = Cell("few-s7", small, needed_samples=10**6)
     said: list[str] = []
     with pytest.raises(EbbflowError, match=r"1,437 of 1,000,000 training samples here"):
         compute(too_few, tmp_path, tmp_path / "runs", keep=False)
@@ -126,7 +126,7 @@ def test_results_of_another_instruction_set_are_pointed_out(
 @pytest.mark.slow
 def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     small = {**VALUES, "algorithm": ["fedavg"], "sessions": 3, "rounds": 1}
-    cells = [Cell("few-s7", small, whole=10**6), Cell("good-s7", small)]
+    cells = [Cell("few-s7", small, needed_samples=10**6), Cell("good-s7", small)]
     (failure,) = run_cells(cells, tmp_path, tmp_path / "runs", say=lambda line: None)
     assert failure.startswith("few-s7: digits has 1,437 of 1,000,000 training samples")
     assert is_done(cells[1], tmp_path)
