@@ -47,7 +47,7 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[ComparedRow]
         value = PaperValue(float(line["accuracy"]), float(line["std"]))
         paper.setdefault(key, {})[_label(column, line[column])] = value
     everyone = families(name, results)
-    found = []
+    rows = []
     for dataset in (*SMALL_MODEL_DATASETS, *ABLATION_ROWS):
         own = largest_scale([family for family in everyone if family.config.dataset == dataset])
         further = dataset in SMALL_MODEL_DATASETS  # which the paper does not have
@@ -63,7 +63,7 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[ComparedRow]
             ours = {label: values for label, values in ours.items() if values}
             if len(ours) > 1:
                 theirs = paper.get((dataset, k), {})
-                found.append(
+                rows.append(
                     ComparedRow(
                         name,
                         own[0],
@@ -74,7 +74,7 @@ def ablation_rows(name: str, results: Path, window: Window) -> list[ComparedRow]
                         not further,
                     )
                 )
-    return found
+    return rows
 
 
 def _label(column: str, value: str) -> str:
@@ -156,12 +156,12 @@ def largest_gap(row: ComparedRow) -> tuple[float, float]:
 
 def seed_noise(row: ComparedRow) -> float:
     """Return the largest deviation over seeds of a row; nan for one seed."""
-    found = [
+    deviations = [
         mean_and_deviation(values)[1]
         for column, values in row.ours.items()
         if column not in OURS_ALONE
     ]
-    return max(found) if found and not any(map(math.isnan, found)) else math.nan
+    return max(deviations) if deviations and not any(map(math.isnan, deviations)) else math.nan
 
 
 def ablation_sentence(rows: Sequence[ComparedRow]) -> str:

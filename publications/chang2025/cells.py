@@ -1,7 +1,7 @@
-"""A cell: one run that tables and figures share, with one name and one place.
+"""Cells: single runs that tables and figures share, each with a name.
 
-What a cell is follows from its configuration alone. Its digest is that of all settings that may
-change a result; how the work is done, where, and what is read off it later, are not among them.
+A cell is its configuration. Its digest covers every setting that may change a result, but not how
+or where the work is done, or which numbers are read off the result later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METHODS = ("warm_start", "continuous", "previous", "average")
 WITHOUT_CONTINUOUS = ("warm_start", "previous", "average")
 """The starts of the appendix, and of AG News, where the paper has no Continuous."""
 WITHOUT_EFFECT = frozenset({"checkpoint", "device", "engine", "wireless", "window"})
-"""The sections and keys that change no result beyond rounding."""
+"""Sections and keys that change a result by rounding at most."""
 TRAINING_SAMPLES = {
     "mnist": 60_000,
     "fmnist": 60_000,
@@ -34,7 +34,7 @@ TRAINING_SAMPLES = {
     "tinyimagenet": 100_000,
     "agnews": 120_000,
 }
-"""Training samples of the whole data sets: a subset is no full reproduction."""
+"""Training samples of the complete data sets: a cell on fewer is not a full reproduction."""
 
 
 def result_settings(config: Config) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def digest(config: Config) -> str:
 
 
 def _excluded() -> dict[str, Any]:
-    # Where a file of weights lies is no setting: a cell that needs one says so, and its result
-    # holds the file's digest.
+    # The path of a file of weights is not a setting: a cell that needs weights says so, and its
+    # result holds the file's digest.
     return {**dict.fromkeys(WITHOUT_EFFECT, True), "model": {"weights"}}
 
 
@@ -83,7 +83,7 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """What a result must have been made with."""
+        """The digest that a result of this cell must have."""
         return digest(self.config)
 
     @property
@@ -103,9 +103,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class DataSplit:
-    """Who holds what: the part of a table's row that is not the algorithm.
+    """How data are split among devices: what a row of a table names besides the algorithm.
 
-    ``devices`` only where it is not what the paper's tables have.
+    ``devices`` is given only where it is not the number of the paper's tables.
     """
 
     dataset: str

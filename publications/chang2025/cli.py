@@ -108,11 +108,11 @@ def fit(
     from chang2025.tables import fit_tables
 
     _run(fit_cells(), writable(results, "--results"), runs, keep)
-    found = find(results)
+    fitted = find(results)
     console = Console()
-    for table in fit_tables(found):
+    for table in fit_tables(fitted):
         console.print(table)
-    typer.echo(f"{found.window}; reading {found.reading}: {write_fit(found, results)}")
+    typer.echo(f"{fitted.window}; reading {fitted.reading}: {write_fit(fitted, results)}")
 
 
 @app.command("compare")
@@ -145,21 +145,21 @@ def compare(
     if early and window is None:
         raise EbbflowError("--early says where a window begins: add its length, as in --window 5")
     given = None if window is None else Window(window, early)
-    found = report(name, results, given)
+    comparison = report(name, results, given)
     for path, text in (
         (csv, rendering.as_csv),
         (markdown, rendering.as_markdown),
         (html, rendering.as_html),
     ):
         if path is not None:
-            _write(path, text(found))
+            _write(path, text(comparison))
     if json:
-        typer.echo(rendering.as_json(found))
+        typer.echo(rendering.as_json(comparison))
         return
     console = Console()
-    for table in rendering.as_tables(found, console.width):
+    for table in rendering.as_tables(comparison, console.width):
         console.print(table)
-    for line in found.lines:
+    for line in comparison.lines:
         typer.echo(line.replace("`", ""))
 
 
@@ -191,11 +191,11 @@ def listing(
 
     from chang2025.tables import listing_table, states
 
-    found = states(results)
+    studies = states(results)
     if json:
-        typer.echo(encode.dumps(found, indent=1))
+        typer.echo(encode.dumps(studies, indent=1))
     else:
-        Console().print(listing_table(found))
+        Console().print(listing_table(studies))
 
 
 @app.command("page")
@@ -217,10 +217,11 @@ def page(
     """Write the page on everything that was run, from the results alone."""
     from chang2025.page import write_page
 
-    if not out.parent.is_dir():
-        raise EbbflowError(f"--out {out}: there is no folder {out.parent}; make it first")
-    for path in write_page(results, writable(out, "--out"), draw=draw):
-        typer.echo(f"written  {path}")
+    path = writable(out, "--out")
+    if not path.parent.is_dir():
+        raise EbbflowError(f"--out {path}: there is no folder {path.parent}; make it first")
+    for written in write_page(results, path, draw=draw):
+        typer.echo(f"written  {written}")
 
 
 @app.command("costs")
@@ -237,10 +238,11 @@ def costs(
     """Write the tables and the picture of the page on costs beside the paper's numbers."""
     from chang2025.costs_page import write_costs
 
-    if not page.is_file():
-        raise EbbflowError(f"there is no page {page}: name one that has the tables to fill in")
-    for path in write_costs(writable(page, "PAGE")):
-        typer.echo(f"written  {path}")
+    path = writable(page, "PAGE")
+    if not path.is_file():
+        raise EbbflowError(f"there is no page {path}: name one that has the tables to fill in")
+    for written in write_costs(path):
+        typer.echo(f"written  {written}")
 
 
 @app.command("translate")
@@ -262,16 +264,16 @@ def translated(
 
     if not run and (json or out is not None):
         raise EbbflowError("--out and --json say what becomes of a run: add --run")
-    found = translate(flags, true_scaffold=true_scaffold, use_gpu=use_gpu)
+    translation = translate(flags, true_scaffold=true_scaffold, use_gpu=use_gpu)
     layers = Layers()
     layers.add_preset(BEHAVIOUR)
-    for key, value in found.settings.items():
-        layers.add_key(key, value, found.places.get(key, "translate"))
+    for key, value in translation.settings.items():
+        layers.add_key(key, value, translation.places.get(key, "translate"))
     resolved = layers.config()
     if not run:
-        typer.echo(found.toml(), nl=False)
+        typer.echo(translation.toml(), nl=False)
         return
-    for note in found.notes:
+    for note in translation.notes:
         typer.echo(f"note: {note}", err=True)
     launch(resolved, out or default_folder(resolved), json)
 
@@ -311,20 +313,20 @@ def _write(path: Path, text: str) -> None:
 
 
 def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:
-    """Return the cells that tables and figures need, each once; say of whom there are none."""
+    """Return the cells that tables and figures need, each once; say which need no runs."""
     from chang2025.reports import FIGURES
     from chang2025.studies import default_seeds, study
 
     chosen = _scale(scale)
     numbers = default_seeds(chosen) if seeds is None else _seeds(seeds)
-    found: dict[str, Cell] = {}
+    cells: dict[str, Cell] = {}
     for name in ids:
         own = study(name).cells(chosen, numbers)
         if not own:
             command = "figure" if name in FIGURES else "compare"
             typer.echo(f"{name} needs no runs: `python -m chang2025 {command} {name}` shows it")
-        found |= {cell.name: cell for cell in own}
-    return list(found.values())
+        cells |= {cell.name: cell for cell in own}
+    return list(cells.values())
 
 
 def _scale(text: str) -> Scale:
@@ -338,14 +340,14 @@ def _scale(text: str) -> Scale:
 
 def _seeds(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in text.split(","))
+        seeds = tuple(int(part) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not found or min(found) < 0:
+        seeds = ()
+    if not seeds or min(seeds) < 0:
         raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
-    if len(set(found)) < len(found):
+    if len(set(seeds)) < len(seeds):
         raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
-    return found
+    return seeds
 
 
 def _wanted(name: str, patterns: list[str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""The results that are there, family by family: cells that differ in nothing but the seed."""
+"""Kept results, grouped into families of cells that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ebbflow.config.schema import Config
 
 @dataclass(frozen=True)
 class Family:
-    """Cells of one setting: ``cell`` is one of them, ``results`` those that are there, by seed."""
+    """Cells of one setting: ``cell`` is one of them, ``results`` are the kept ones, by seed."""
 
     cell: Cell
     scale: Scale
@@ -38,7 +38,7 @@ class Family:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds whose results are there."""
+        """The seeds that have results."""
         return tuple(result.seed for result in self.results)
 
     @property
@@ -62,7 +62,7 @@ class Family:
 def known_seeds(results: Path) -> tuple[int, ...]:
     """Return the seeds of the results in a folder, and the paper's."""
     names = (re.search(r"-s(\d+)$", path.stem) for path in results.glob("*-s*.json"))
-    return tuple(sorted({int(found[1]) for found in names if found} | set(SEEDS)))
+    return tuple(sorted({int(match[1]) for match in names if match} | set(SEEDS)))
 
 
 def families(
@@ -73,25 +73,25 @@ def families(
     A result that was made with other settings than today's is not one.
     """
     seeds = known_seeds(results)
-    found: dict[str, tuple[Scale, list[Cell]]] = {}
+    by_family: dict[str, tuple[Scale, list[Cell]]] = {}
     for scale in scales:
         for cell in cells_of(name, scale, seeds):
-            found.setdefault(cell.family, (scale, []))[1].append(cell)
+            by_family.setdefault(cell.family, (scale, []))[1].append(cell)
     each = [
         Family(
             cells[0],
             scale,
             tuple(read_result(results, cell.name) for cell in cells if is_done(cell, results)),
         )
-        for scale, cells in found.values()
+        for scale, cells in by_family.values()
     ]
     return [family for family in each if family.results or missing]
 
 
-def largest_scale(found: Sequence[Family]) -> list[Family]:
-    """Return the families of the larger scale that is there."""
+def largest_scale(candidates: Sequence[Family]) -> list[Family]:
+    """Return the families of the largest scale that any of them has."""
     for scale in SCALES:
-        own = [family for family in found if family.scale == scale]
+        own = [family for family in candidates if family.scale == scale]
         if own:
             return own
     return []
@@ -112,8 +112,8 @@ def check_of(family: Family) -> str:
 
 def table_families(dataset: str, results: Path) -> list[Family]:
     """Return the families of a data set's accuracy table, without the checks beside it."""
-    found = largest_scale(families(f"{dataset}-accuracy", results))
-    return [family for family in found if not check_of(family)]
+    everyone = largest_scale(families(f"{dataset}-accuracy", results))
+    return [family for family in everyone if not check_of(family)]
 
 
 def mean_text(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""What a command line of the paper says in the words of a configuration."""
+"""Translates the paper's command line into a configuration."""
 
 from __future__ import annotations
 
@@ -87,31 +87,31 @@ def translate(
         true_scaffold: Whether ``scaffold`` means SCAFFOLD, not what the authors' code runs.
         use_gpu: Whether to compute on the device that ``gpu_index`` numbers.
 
-    >>> found = translate({"dataset_name": "MNIST", "algorithm": "prox", "seed": 300})
-    >>> found.settings["seeds"], found.settings["lr.algorithms.fedprox.initial"]
+    >>> values = translate({"dataset_name": "MNIST", "algorithm": "prox", "seed": 300})
+    >>> values.settings["seeds"], values.settings["lr.algorithms.fedprox.initial"]
     ([300], 0.001)
     """
     given = {name: value for name, value in flags.items() if value is not None}
     row = _row(given, true_scaffold)
     notes = _notes(row, given, true_scaffold, use_gpu)
-    found = settings(row) | {"device": "cpu", "warm_start.distance": "per_tensor"}
+    values = settings(row) | {"device": "cpu", "warm_start.distance": "per_tensor"}
     for algorithm, parameters in PARAMETERS.items():
-        found |= {f"parameters.{algorithm}.{name}": value for name, value in parameters.items()}
-    places = {flag.key: "default" for flag in FLAGS if flag.key in found}
+        values |= {f"parameters.{algorithm}.{name}": value for name, value in parameters.items()}
+    places = {flag.key: "default" for flag in FLAGS if flag.key in values}
     for name, value in _values(row, given, use_gpu).items():
         key = _KEYS[name]
-        if key in found:  # overlap and alpha have no place but with Dirichlet
-            found[key], places[key] = value, f"--{name}"
+        if key in values:  # overlap and alpha have no place but with Dirichlet
+            values[key], places[key] = value, f"--{name}"
     switches = [name for name in METHODS if name in given]
     if switches:
-        found["methods"] = _methods(given, found["methods"])
+        values["methods"] = _methods(given, values["methods"])
         places["methods"] = " ".join(f"--{name}" for name in switches)
     rate = _rate(given.get("lr_config_path"), row)
     for number, part in enumerate(("initial", "floor")):
         key = f"lr.algorithms.{row.algorithm}.{part}"
         places[key] = "--lr_config_path" if rate else "built in"
-        found[key] = rate[number] if rate else found[key]
-    return Translation(found, places, notes)
+        values[key] = rate[number] if rate else values[key]
+    return Translation(values, places, notes)
 
 
 def _row(given: Mapping[str, Any], true_scaffold: bool) -> Row:
@@ -157,19 +157,19 @@ def _values(row: Row, given: Mapping[str, Any], use_gpu: bool) -> dict[str, Any]
 
 
 def _methods(given: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
-    found = []
+    methods = []
     for name, method in METHODS.items():
         switch = given.get(name, int(method in usual))
         if switch not in (0, 1):
             raise EbbflowError(f"--{name} {switch} is refused: write 1 for yes or 0 for no")
         if switch:
-            found.append(method)
-    if not found:
+            methods.append(method)
+    if not methods:
         raise EbbflowError(
             "nothing is left to run: set one of --initial, --average, --previous and --continuous "
             "to 1"
         )
-    return found
+    return methods
 
 
 def _rate(path: str | None, row: Row) -> tuple[float, float] | None:

@@ -63,16 +63,16 @@ def agreement(rows: Sequence[ComparedRow]) -> Agreement:
     )
 
 
-def sentence(found: Agreement) -> str:
+def sentence(agreed: Agreement) -> str:
     """Return the agreement as a sentence."""
-    if not found.rows:
+    if not agreed.rows:
         return "Nothing to compare yet."
-    medians = ", ".join(f"{method} {value:.2f}" for method, value in found.medians.items())
+    medians = ", ".join(f"{method} {value:.2f}" for method, value in agreed.medians.items())
     return (
-        f"In {found.winners} of {found.rows} rows ({found.share:.0%}) the best start is the "
-        f"paper's, in {found.orders} all starts are in its order; `warm_start` is first in "
-        f"{found.warm_first} (in the paper: {found.warm_first_theirs}). Median absolute difference "
-        f"in points: {medians}."
+        f"In {agreed.winners} of {agreed.rows} rows ({agreed.share:.0%}) the best start is the "
+        f"paper's, in {agreed.orders} all starts are in its order; `warm_start` is first in "
+        f"{agreed.warm_first} (in the paper: {agreed.warm_first_theirs}). Median absolute "
+        f"difference in points: {medians}."
     )
 
 
@@ -89,7 +89,7 @@ def comparison(name: str, results: Path, window: Window) -> Report:
         rows = first_ten_rows(name, results, window)
     else:
         rows = accuracy_rows(name.removesuffix("-accuracy"), results, window)
-    found = agreement(rows)
+    agreed = agreement(rows)
     grids = [Grid(_title(own), *_method_table(own), sections=2) for own in _grouped(rows)]
     listed = large_differences(rows)
     if listed.rows:
@@ -97,15 +97,15 @@ def comparison(name: str, results: Path, window: Window) -> Report:
     return Report(
         name,
         study(name).title,
-        [f"Mean accuracy in percent over {window}.{too_short(rows, window)}", sentence(found)],
+        [f"Mean accuracy in percent over {window}.{too_short(rows, window)}", sentence(agreed)],
         grids,
         [line for row in rows for line in row.flat()],
         {
             "window": window.mark,
-            "rows": found.rows,
-            "winner_agrees": found.winners,
-            "order_agrees": found.orders,
-            "median_absolute_difference": dict(found.medians),
+            "rows": agreed.rows,
+            "winner_agrees": agreed.winners,
+            "order_agrees": agreed.orders,
+            "median_absolute_difference": dict(agreed.medians),
         },
     )
 
@@ -193,12 +193,12 @@ def _apart(row: ComparedRow, column: str) -> str:
 
 def large_differences(rows: Sequence[ComparedRow]) -> Grid:
     """Return every large difference of a counted row with its cause."""
-    found = []
+    lines = []
     for row in rows:
         if not row.counted:
             continue
         for column in row.large():
-            found.append(
+            lines.append(
                 [
                     f"{DATASETS[row.dataset]}, {row.setting}",
                     row.algorithm + (f", {row.model}" if row.study.startswith("first10") else ""),
@@ -211,7 +211,7 @@ def large_differences(rows: Sequence[ComparedRow]) -> Grid:
                 ]
             )
     head = ["setting", "algorithm", "transition", "method", "ours", "paper", "difference", "cause"]
-    return Grid(f"Differences of more than {LARGE:g} points", head, found, sections=2)
+    return Grid(f"Differences of more than {LARGE:g} points", head, lines, sections=2)
 
 
 def _cause(row: ComparedRow, column: str) -> str:

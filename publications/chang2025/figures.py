@@ -157,13 +157,13 @@ def bandwidth(results: Path, path: Path) -> None:
 
 def svhn_rounds(results: Path) -> tuple[str, dict[str, float]]:
     """Return the rounds to the target by start, and whose they are."""
-    found = [a for a in all_adaptations(results, ["svhn"]) if a.algorithm == "moon"]
-    first = [a for a in found if a.setting == found[0].setting]
+    moon = [a for a in all_adaptations(results, ["svhn"]) if a.algorithm == "moon"]
+    first = [a for a in moon if a.setting == moon[0].setting]
     if first and all(a.arrivals == a.sessions for a in first):
         return f"by our rounds (MOON, {first[0].setting})", _rounds(first)
     label, rounds = published_rounds("svhn")
     return f"by the paper's rounds ({label})", rounds
 
 
-def _rounds(found: Sequence[Adaptation]) -> dict[str, float]:
-    return {a.method: a.rounds for a in found}
+def _rounds(adaptations: Sequence[Adaptation]) -> dict[str, float]:
+    return {a.method: a.rounds for a in adaptations}

@@ -38,15 +38,15 @@ def window_grid(datasets: Sequence[str], results: Path, windows: Sequence[Window
     lines = []
     for dataset in datasets:
         for window in windows:
-            found = agreement(accuracy_rows(dataset, results, window))
-            if found.rows:
-                medians = ", ".join(f"{m} {value:.2f}" for m, value in found.medians.items())
+            agreed = agreement(accuracy_rows(dataset, results, window))
+            if agreed.rows:
+                medians = ", ".join(f"{m} {value:.2f}" for m, value in agreed.medians.items())
                 lines.append(
                     [
                         DATASETS[dataset],
                         window.mark,
-                        f"{found.winners} of {found.rows}",
-                        f"{found.orders} of {found.rows}",
+                        f"{agreed.winners} of {agreed.rows}",
+                        f"{agreed.orders} of {agreed.rows}",
                         medians,
                     ]
                 )
@@ -72,23 +72,23 @@ def early_evidence(results: Path, window: Window) -> Iterator[str]:
         if (row.overlap, row.alpha, row.transition, row.method)
         == (0.0, 0.7, FIRST_SHOWN, "previous")
     }
-    found = []
+    evidence = []
     for family in table_families("agnews", results):
         algorithm, part = family.config.algorithm[0], family.config.partition
         if algorithm in paper and (part.overlap, part.alpha) == (0.0, 0.7):
-            lane = CurveKey(algorithm, "previous", family.session(FIRST_SHOWN))
+            key = CurveKey(algorithm, "previous", family.session(FIRST_SHOWN))
             result = family.results[0]
-            before = result.curves[lane._replace(session=lane.session - 1)][-1]
-            first = Window(window.length - 1).accuracy([], result.curves[lane])
-            found.append(
+            before = result.curves[key._replace(session=key.session - 1)][-1]
+            first = Window(window.length - 1).accuracy([], result.curves[key])
+            evidence.append(
                 f"{algorithm}: {before:.1f} in the last round before, then {first:.2f} on "
                 f"average over {window.length - 1} rounds (the paper's {paper[algorithm]:.2f} is "
                 f"{1 / window.length:.0%} of {window.length * paper[algorithm]:.1f})"
             )
-    if found:
+    if evidence:
         yield (
             "AG News without common labels, which took no part in the fit, shows it by itself. "
-            f"There `previous` has, at transition {FIRST_SHOWN}: {'; '.join(found)}.\n"
+            f"There `previous` has, at transition {FIRST_SHOWN}: {'; '.join(evidence)}.\n"
         )
 
 
@@ -121,10 +121,10 @@ def local_steps() -> int:
 # --- weights -------------------------------------------------------------------------------------
 
 
-def weights_grid(title: str, found: Mapping[str, tuple[Result, str]]) -> Grid:
+def weights_grid(title: str, runs: Mapping[str, tuple[Result, str]]) -> Grid:
     """Return the weights mu of runs, session by session; by a label a result and its algorithm."""
     lines = []
-    for label, (result, algorithm) in found.items():
+    for label, (result, algorithm) in runs.items():
         for session in range(result.pilot + 3, result.config.sessions + 1):
             weights = result.start(CurveKey(algorithm, "warm_start", session))["weights"]
             if weights:
@@ -235,8 +235,8 @@ def precision_check(rows: Sequence[ComparedRow]) -> Iterator[str]:
         apart = [
             abs(a - b)
             for ours, theirs in twins
-            for lane in ours.curves.keys() & theirs.curves.keys()
-            for a, b in zip(ours.curves[lane], theirs.curves[lane], strict=True)
+            for key in ours.curves.keys() & theirs.curves.keys()
+            for a, b in zip(ours.curves[key], theirs.curves[key], strict=True)
         ]
         seeds = {result.seed for result, _ in twins}
         means = [
@@ -335,7 +335,7 @@ def _where(place: Sequence[str]) -> str:
 
 def contradictions() -> list[str]:
     """Return where an ablation's usual variant is another number than the accuracy table's row."""
-    found = []
+    sentences = []
     for name, file, column in (
         ("V", "ablation_probe_rounds.csv", "v"),
         ("R", "ablation_similarity_scale.csv", "r"),
@@ -353,12 +353,12 @@ def contradictions() -> list[str]:
             )
             here, there = float(line["accuracy"]), published_rows(dataset)[where]["warm_start"]
             if here != there.mean:
-                found.append(
+                sentences.append(
                     f"{DATASETS[dataset]}, overlap {where.overlap}, alpha {where.alpha}, "
                     f"{line['algorithm']}, transition {where.transition}: {there.mean:.2f} in the "
                     f"accuracy table, {here:.2f} for {name} = {usual:g}"
                 )
-    return found
+    return sentences
 
 
 def papers_exceptions() -> Grid:

@@ -92,14 +92,14 @@ def _sources(reading: Reading, overlap: float) -> dict[str, Cell]:
     needs the others to be run again.
     """
     base = Reading(reading.rule, reading.carry_over)
-    found = {method: _cell(base, overlap) for method in METHODS}
+    sources = {method: _cell(base, overlap) for method in METHODS}
     for method, changed in (
         ("warm_start", Reading(reading.rule, reading.carry_over, reading.distance)),
         ("continuous", Reading(reading.rule, reading.carry_over, first=reading.first)),
     ):
         if changed != base:
-            found[method] = _cell(changed, overlap, method)
-    return found
+            sources[method] = _cell(changed, overlap, method)
+    return sources
 
 
 @cache
@@ -119,12 +119,12 @@ def _cell(reading: Reading, overlap: float, *methods: str) -> Cell:
 
 def fit_cells() -> list[Cell]:
     """Return every cell that the fit needs, each once."""
-    found = {
+    cells = {
         cell.name: cell
         for reading, overlap in product(READINGS, OVERLAPS)
         for cell in _sources(reading, overlap).values()
     }
-    return list(found.values())
+    return list(cells.values())
 
 
 def printed_cell(overlap: float = 0.0) -> Cell:
@@ -156,22 +156,22 @@ def fit(results: Path) -> Fit:
     by_method: dict[str, dict[str, dict[Window, float]]] = {}
     for reading in READINGS:
         pairs = {method: list(_pairs(results, read, reading, method)) for method in METHODS}
-        found = {
+        differences = {
             method: {
                 window: [
-                    abs(result.accuracy(lane, window) - paper)
-                    for result, lane, paper in pairs[method]
+                    abs(result.accuracy(key, window) - paper)
+                    for result, key, paper in pairs[method]
                 ]
                 for window in WINDOWS
             }
             for method in METHODS
         }
         errors[reading.name] = {
-            window: fmean(d for method in METHODS for d in found[method][window])
+            window: fmean(d for method in METHODS for d in differences[method][window])
             for window in WINDOWS
         }
         by_method[reading.name] = {
-            method: {window: fmean(found[method][window]) for window in WINDOWS}
+            method: {window: fmean(differences[method][window]) for window in WINDOWS}
             for method in METHODS
         }
     best, window = min(product(errors, WINDOWS), key=lambda choice: errors[choice[0]][choice[1]])
@@ -181,7 +181,7 @@ def fit(results: Path) -> Fit:
 def _pairs(
     results: Path, read: dict[str, Result], reading: Reading, method: str
 ) -> Iterator[tuple[Result, CurveKey, float]]:
-    """Yield our result and lane and the paper's accuracy for every row of the two cells."""
+    """Yield our result, the key of its curve and the paper's accuracy for every fitted row."""
     for overlap in OVERLAPS:
         name = _sources(reading, overlap)[method].name
         if name not in read:
@@ -192,11 +192,11 @@ def _pairs(
             if setting != (DATASET, overlap, ALPHA) or row.method != method:
                 continue
             if row.algorithm in ALGORITHMS:
-                lane = CurveKey(row.algorithm, method, result.pilot + 2 + row.transition)
-                yield result, lane, row.accuracy
+                key = CurveKey(row.algorithm, method, result.pilot + 2 + row.transition)
+                yield result, key, row.accuracy
 
 
-def write_fit(found: Fit, results: Path) -> Path:
+def write_fit(fitted: Fit, results: Path) -> Path:
     """Write what was chosen and the table that led to it."""
     path = results / FILE
 
@@ -207,12 +207,12 @@ def write_fit(found: Fit, results: Path) -> Path:
         }
 
     content = {
-        "window": found.window.mark,
-        "reading": found.reading,
+        "window": fitted.window.mark,
+        "reading": fitted.reading,
         "cells": [_cell(Reading(), overlap).name for overlap in OVERLAPS],
         "algorithms": list(ALGORITHMS),
-        "errors": rounded(found.errors),
-        "methods": rounded(found.methods),
+        "errors": rounded(fitted.errors),
+        "methods": rounded(fitted.methods),
     }
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return path

@@ -24,19 +24,19 @@ def gains(rows: Sequence[ComparedRow]) -> dict[str, tuple[float, float]]:
 
     "best other" is the lead over whichever of them is best in the row.
     """
-    found: dict[str, tuple[float, float]] = {}
+    medians: dict[str, tuple[float, float]] = {}
     own = [row for row in rows if row.counted and "warm_start" in row.both()]
     for other in OTHERS:
         with_it = [row for row in own if other in row.both()]
         if with_it:
-            found[other] = (
+            medians[other] = (
                 median(row.mean("warm_start") - row.mean(other) for row in with_it),
                 median(row.theirs["warm_start"].mean - row.theirs[other].mean for row in with_it),
             )
     leads = [lead(row) for row in own if len(row.both()) > 1]
     if leads:
-        found["best other"] = (median(a for a, _ in leads), median(b for _, b in leads))
-    return found
+        medians["best other"] = (median(a for a, _ in leads), median(b for _, b in leads))
+    return medians
 
 
 def lead(row: ComparedRow) -> tuple[float, float]:
@@ -90,10 +90,10 @@ def _families(rows: Sequence[ComparedRow]) -> list[Family]:
     return list({row.family.name: row.family for row in rows}.values())
 
 
-def _common_labels(found: Sequence[Family]) -> str:
+def _common_labels(families: Sequence[Family]) -> str:
     """Return how many labels two sessions that follow each other share, of how many."""
     shared, classes = [], 0
-    for family in found:
+    for family in families:
         for result in family.results:
             sessions = result.facts["sessions"][result.pilot :]
             classes = result.facts["dataset"]["classes"]
@@ -101,10 +101,10 @@ def _common_labels(found: Sequence[Family]) -> str:
     return f"{fmean(shared):.2g} of {classes}" if shared else ""
 
 
-def gains_grid(found: Sequence[LeadGroup]) -> Grid:
+def gains_grid(shown: Sequence[LeadGroup]) -> Grid:
     """Return the median leads of every group."""
     lines = []
-    for group in found:
+    for group in shown:
         leads = gains(group.rows)
         first = agreement(group.rows)
         lines.append(
@@ -127,13 +127,13 @@ def gains_grid(found: Sequence[LeadGroup]) -> Grid:
 
 def extra_rows(rows: Sequence[ComparedRow]) -> dict[tuple[str, str, str], list[ComparedRow]]:
     """Return rows of algorithms that the paper did not run, by data set, sessions, algorithm."""
-    found: dict[tuple[str, str, str], list[ComparedRow]] = {}
+    extra: dict[tuple[str, str, str], list[ComparedRow]] = {}
     for row in rows:
         own = row.algorithm in EXTRA_ALGORITHMS and not row.counted and not row.note
         if own and "warm_start" in row.ours:
             where = DATASETS[row.dataset], _sessions(row), row.algorithm
-            found.setdefault(where, []).append(row)
-    return found
+            extra.setdefault(where, []).append(row)
+    return extra
 
 
 def own_lead(row: ComparedRow, others: Sequence[str] = OTHERS) -> float:
@@ -162,9 +162,9 @@ def extra_verdict(rows: Sequence[ComparedRow]) -> str:
     return f"in {sum(lead > 0 for lead in leads)} of {len(leads)} lines"
 
 
-def verdict(found: Sequence[LeadGroup]) -> str:
+def verdict(shown: Sequence[LeadGroup]) -> str:
     """Return in how many groups the warm start leads in the median, and where it trails most."""
-    leads = {group.label: gains(group.rows)["best other"][0] for group in found}
+    leads = {group.label: gains(group.rows)["best other"][0] for group in shown}
     ahead = sum(value > 0 for value in leads.values())
     text = f"In {ahead} of {len(leads)} lines it leads the best other start in the median"
     least = min(leads, key=leads.__getitem__)
@@ -175,10 +175,10 @@ ROUNDS = (1, 2, 5, 10, 20)
 """At which the lead is shown, beside a session's last round."""
 
 
-def lead_by_round(found: Sequence[LeadGroup]) -> Grid:
+def lead_by_round(shown: Sequence[LeadGroup]) -> Grid:
     """Return the warm start's median lead in single rounds, from a session's first to its last."""
     lines = []
-    for group in found:
+    for group in shown:
         for other in OTHERS:
             leads = [each for row in group.rows if (each := _leads(row, other))]
             if leads:
@@ -191,21 +191,21 @@ def lead_by_round(found: Sequence[LeadGroup]) -> Grid:
 def _leads(row: ComparedRow, other: str) -> list[float]:
     """Return the mean lead over the seeds at each of the rounds; nothing without such curves."""
     session = row.family.session(row.transition)
-    found = []
+    by_result = []
     for result in row.family.results:
-        lanes = [CurveKey(row.algorithm, method, session) for method in ("warm_start", other)]
-        if any(lane not in result.curves for lane in lanes):
+        keys = [CurveKey(row.algorithm, method, session) for method in ("warm_start", other)]
+        if any(key not in result.curves for key in keys):
             return []
-        warm, there = (result.curves[lane] for lane in lanes)
+        warm, there = (result.curves[key] for key in keys)
         places = [min(t, len(warm)) - 1 for t in ROUNDS] + [-1]
-        found.append([warm[place] - there[place] for place in places])
-    return [fmean(column) for column in zip(*found, strict=True)]
+        by_result.append([warm[place] - there[place] for place in places])
+    return [fmean(column) for column in zip(*by_result, strict=True)]
 
 
-def lead_by_transition(found: Sequence[LeadGroup], window: Window) -> Grid:
+def lead_by_transition(shown: Sequence[LeadGroup], window: Window) -> Grid:
     """Return the warm start's median lead at every transition, of which the paper shows two."""
     lines = []
-    for group in found:
+    for group in shown:
         runs = {(row.family.name, row.algorithm): row.family for row in group.rows}
         last = min(f.config.sessions - f.session(0) for f in runs.values())
         for other in OTHERS:
@@ -229,14 +229,14 @@ def lead_by_transition(found: Sequence[LeadGroup], window: Window) -> Grid:
 
 def not_first(rows: Sequence[ComparedRow]) -> list[str]:
     """Return the counted rows in which the warm start is not the best start."""
-    found = []
+    sentences = []
     for row in rows:
         if row.counted and row.theirs and row.orders()[0][0] != "warm_start":
             ours, theirs = lead(row)
-            found.append(
+            sentences.append(
                 f"{DATASETS[row.dataset]}, {row.setting}, {row.algorithm}, transition "
                 f"{row.transition}: {row.orders()[0][0]} is ahead by {-ours:.2f} points (in the "
                 f"paper the warm start is {'ahead' if theirs > 0 else 'behind'} by "
                 f"{abs(theirs):.2f})"
             )
-    return found
+    return sentences

@@ -203,14 +203,14 @@ def simulation_parameters() -> Report:
 def cost_analysis(results: Path) -> Report:
     """Return the paper's formulas beside what a run counted, stage by stage."""
     name = "cost-analysis"
-    found = [
+    own = [
         family
         for family in families("mnist-accuracy", results)
         if family.config.partition.overlap == 0.0 and family.config.partition.alpha == 0.3
     ]
-    if not found:
+    if not own:
         return Report(name, study(name).title, ["No MNIST cell has been run yet."], [], [])
-    family = largest_scale(found)[0]
+    family = largest_scale(own)[0]
     result = family.results[0]
     last = result.facts["sessions"][-1]
     pilot = result.facts["sessions"][0]
@@ -287,9 +287,9 @@ def bound(results: Path) -> Report:
     """Return Theorem 1's bounds beside what the runs measured."""
     grids, rows = [], []
     for family in largest_scale(families("bound", results)):
-        found = family.results[0].facts["bound"]
+        measured_bound = family.results[0].facts["bound"]
         lines = []
-        for verdict in found["bounds"]:
+        for verdict in measured_bound["bounds"]:
             measured = verdict["measured"]
             lines.append(
                 [
@@ -309,7 +309,7 @@ def bound(results: Path) -> Report:
                 }
             )
         head = ["start", "measured", "as printed", "corrected", "noise measured"]
-        rate = found["rate"]
+        rate = measured_bound["rate"]
         notes = [
             f"The largest rate is {rate['eta']:g}; the theorem as printed allows "
             f"{rate['printed']:.3g}, corrected {rate['corrected']:.3g}. In parentheses: formulas "
@@ -318,7 +318,7 @@ def bound(results: Path) -> Report:
         setting = "in the theorem's own setting" if "plain" in family.name else "as it was run"
         title = f"MNIST, FedAvg, {setting}"
         grids.append(Grid(title, [*head, "rounds within the conditions"], lines, notes))
-        grids.append(_gaps(title, found["starts"]))
+        grids.append(_gaps(title, measured_bound["starts"]))
     lines_of_text = [
         "Average squared gradient norms beside Theorem 1 as printed and as corrected in "
         "[theory.md](theory.md); the letter is the largest term's."

@@ -1,7 +1,7 @@
-"""What a cell leaves in the repository: a CSV with its curves, a JSON with everything else.
+"""The kept result of a cell: a CSV file with its curves, a JSON file with everything else.
 
-Lanes (an algorithm with a way to start) that are in the same place share a line of the CSV. Devices
-do the same work in all lanes, so that it is noted once; what was sent follows from the payloads.
+Lanes (an algorithm with a start) whose curves are equal share a line of the CSV. Devices do the
+same work in all lanes, so it is written once; what was sent follows from the size of a payload.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ model 1) has no AVX-512."""
 
 
 class CurveKey(NamedTuple):
-    """Whose curve: an algorithm with a way to start, in one session."""
+    """Identifies a curve: its algorithm, its start and its session."""
 
     algorithm: str
     method: str
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def digest(self) -> str:
-        """What it was made with."""
+        """The digest of the settings it was made with."""
         return str(self.facts["hash"])
 
     @cached_property
@@ -75,32 +75,32 @@ class Result:
         """P."""
         return self.config.pilot.sessions
 
-    def accuracy(self, lane: CurveKey, window: Window) -> float:
-        """Return the accuracy of a session's window; a session before it there must be."""
-        before = self.curves[lane._replace(session=lane.session - 1)]
-        return window.accuracy(before, self.curves[lane])
+    def accuracy(self, key: CurveKey, window: Window) -> float:
+        """Return the mean accuracy over a session's window; the session must have one before it."""
+        before = self.curves[key._replace(session=key.session - 1)]
+        return window.accuracy(before, self.curves[key])
 
     def rounds(self) -> Iterator[Round]:
         """Yield what records hold of every round, without losses and rates."""
         sessions = {s["session"]: s for s in self.facts["sessions"]}
-        for lane, curve in self.curves.items():
-            devices = sum(last - first + 1 for first, last in sessions[lane.session]["devices"])
+        for key, curve in self.curves.items():
+            devices = sum(last - first + 1 for first, last in sessions[key.session]["devices"])
             for t, accuracy in enumerate(curve, start=1):
-                names = lane.algorithm, lane.method, self.seed, lane.session
+                names = key.algorithm, key.method, self.seed, key.session
                 yield Round(*names, t, accuracy, math.nan, math.nan, devices, devices)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield starts and costs as a run's records have them."""
         sessions = {s["session"]: s for s in self.facts["sessions"]}
-        for lane in self.curves:
-            about = {"algorithm": lane.algorithm, "method": lane.method, "seed": self.seed}
-            here = sessions[lane.session]
-            probed = lane.method in accounting.PROBING and lane.session > self.pilot
-            drawn_on = self.start(lane)
+        for key in self.curves:
+            about = {"algorithm": key.algorithm, "method": key.method, "seed": self.seed}
+            here = sessions[key.session]
+            probed = key.method in accounting.PROBING and key.session > self.pilot
+            drawn_on = self.start(key)
             yield {
                 "event": "start",
                 **about,
-                "session": lane.session,
+                "session": key.session,
                 "devices": [
                     device for first, last in here["devices"] for device in range(first, last + 1)
                 ],
@@ -111,22 +111,22 @@ class Result:
             yield {
                 "event": counters.EVENT,
                 **about,
-                "session": lane.session,
-                "stages": counters.written(self._costs(lane, here["work"], probed)),
+                "session": key.session,
+                "stages": counters.written(self._costs(key, here["work"], probed)),
                 "stored": {},
             }
 
-    def start(self, lane: CurveKey) -> dict[str, dict[str, float]]:
+    def start(self, key: CurveKey) -> dict[str, dict[str, float]]:
         """Return the weights mu and the distances that a session of the warm start drew on."""
-        starts = self.facts["starts"].get(lane.algorithm, {}) if lane.method == "warm_start" else {}
-        found: dict[str, dict[str, float]] = starts.get(str(lane.session), {})
-        return {"weights": found.get("weights", {}), "distances": found.get("distances", {})}
+        starts = self.facts["starts"].get(key.algorithm, {}) if key.method == "warm_start" else {}
+        drawn_on: dict[str, dict[str, float]] = starts.get(str(key.session), {})
+        return {"weights": drawn_on.get("weights", {}), "distances": drawn_on.get("distances", {})}
 
     def _costs(
-        self, lane: CurveKey, work: Mapping[str, Mapping[str, int]], probed: bool
+        self, key: CurveKey, work: Mapping[str, Mapping[str, int]], probed: bool
     ) -> counters.Costs:
-        up, down = self.facts["sent"][lane.algorithm]
-        if lane.method == "continuous" and self.config.continuous.base == "fedavg":
+        up, down = self.facts["sent"][key.algorithm]
+        if key.method == "continuous" and self.config.continuous.base == "fedavg":
             up, down = self.facts["sent"].get("fedavg", (up, down))
         costs: counters.Costs = {}
         for stage, counts in work.items():
@@ -142,13 +142,13 @@ class Result:
 
 
 def write_result(
-    cell: Cell, found: Records, results: Path, measured: Mapping[str, Any]
+    cell: Cell, records: Records, results: Path, measured: Mapping[str, Any]
 ) -> tuple[Path, Path]:
     """Write a cell's two files from a run's records; ``measured`` is what the run took."""
     results.mkdir(parents=True, exist_ok=True)
     table, facts = _paths(results, cell.name)
-    write_atomically(table, _csv(found.rounds).encode())
-    environment = {} if found.folder is None else read_json(found.folder / ENVIRONMENT)
+    write_atomically(table, _csv(records.rounds).encode())
+    environment = {} if records.folder is None else read_json(records.folder / ENVIRONMENT)
     content = {
         "cell": cell.name,
         "format": FORMAT,
@@ -158,9 +158,9 @@ def write_result(
         "machine": machine(),
         "dataset": environment.get("dataset", {}),
         **measured,
-        "sessions": _sessions(found.events),
-        "sent": _sent(found.events),
-        "starts": _starts(found.events),
+        "sessions": _sessions(records.events),
+        "sent": _sent(records.events),
+        "starts": _starts(records.events),
         "config": result_settings(cell.config),
     }
     write_atomically(facts, _compact(content).encode())
@@ -174,12 +174,12 @@ def _paths(results: Path, name: str) -> tuple[Path, Path]:
 def _csv(rounds: Iterable[Round]) -> str:
     curves: dict[CurveKey, list[str]] = {}
     for r in sorted(rounds, key=lambda r: (r.session, r.round)):
-        lane = CurveKey(r.algorithm, r.method, r.session)
-        curves.setdefault(lane, []).append(f"{r.accuracy:.3f}")
+        key = CurveKey(r.algorithm, r.method, r.session)
+        curves.setdefault(key, []).append(f"{r.accuracy:.3f}")
     alike: dict[tuple[int, str], list[str]] = {}
-    for lane, curve in curves.items():
-        key = lane.session, " ".join(curve)
-        alike.setdefault(key, []).append(f"{lane.algorithm}/{lane.method}")
+    for key, curve in curves.items():
+        line = key.session, " ".join(curve)
+        alike.setdefault(line, []).append(f"{key.algorithm}/{key.method}")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["session", "lanes", "accuracy"])
@@ -195,10 +195,10 @@ def _compact(content: Mapping[str, Any]) -> str:
 
 def _sessions(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return who was there in each session, and what the devices did, stage by stage."""
-    found: dict[int, dict[str, Any]] = {}
+    sessions: dict[int, dict[str, Any]] = {}
     for event in events:
-        if event["event"] == "start" and event["session"] not in found:
-            found[event["session"]] = {
+        if event["event"] == "start" and event["session"] not in sessions:
+            sessions[event["session"]] = {
                 "session": event["session"],
                 "rounds": event["rounds"],
                 "labels": event["labels"],
@@ -206,13 +206,13 @@ def _sessions(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "work": {},
             }
         if event["event"] == counters.EVENT:
-            work = found[event["session"]]["work"]
+            work = sessions[event["session"]]["work"]
             for stage, cost in counters.read(event["stages"]).items():
                 if cost.uploads:
                     local = Cost(cost.uploads, cost.broadcasts, cost.steps, cost.samples).counts()
                     if work.setdefault(stage, local) != local:
                         raise ValueError(f"lanes did unequal work in session {event['session']}")
-    return list(found.values())
+    return list(sessions.values())
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
@@ -232,26 +232,26 @@ def _ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 def _sent(events: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
     """Return the bytes of one upload and of one broadcast, by algorithm."""
-    found: dict[str, list[int]] = {}
+    sent: dict[str, list[int]] = {}
     for event in events:
         if event["event"] == counters.EVENT and event["method"] != "continuous":
             for cost in counters.read(event["stages"]).values():
                 if cost.uploads:
                     each = [cost.bytes_up // cost.uploads, cost.bytes_down // cost.broadcasts]
-                    found.setdefault(event["algorithm"], each)
-    return found
+                    sent.setdefault(event["algorithm"], each)
+    return sent
 
 
 def _starts(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the warm start's weights mu and distances, by algorithm and session."""
-    found: dict[str, dict[str, Any]] = {}
+    starts: dict[str, dict[str, Any]] = {}
     for event in events:
         if event["event"] == "start" and event["method"] == "warm_start" and event["weights"]:
-            found.setdefault(event["algorithm"], {})[str(event["session"])] = {
+            starts.setdefault(event["algorithm"], {})[str(event["session"])] = {
                 "weights": {z: float(f"{mu:.4g}") for z, mu in event["weights"].items()},
                 "distances": {z: float(f"{d:.4g}") for z, d in event["distances"].items()},
             }
-    return found
+    return starts
 
 
 # --- reading -------------------------------------------------------------------------------------

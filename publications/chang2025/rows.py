@@ -148,7 +148,7 @@ class ComparedRow:
 
 
 class RowKey(NamedTuple):
-    """What a row of an accuracy table is found by."""
+    """Identifies a row of an accuracy table."""
 
     overlap: float
     alpha: float
@@ -158,19 +158,19 @@ class RowKey(NamedTuple):
 
 def published_rows(dataset: str) -> dict[RowKey, dict[str, PaperValue]]:
     """Return the paper's accuracy table of a data set: by row, by method."""
-    found: dict[RowKey, dict[str, PaperValue]] = {}
+    rows: dict[RowKey, dict[str, PaperValue]] = {}
     for row in reference.accuracies(accuracy_file(dataset)):
         if row.dataset == dataset:
             where = RowKey(row.overlap, row.alpha, row.algorithm, row.transition)
-            found.setdefault(where, {})[row.method] = PaperValue(row.accuracy, row.std)
-    return found
+            rows.setdefault(where, {})[row.method] = PaperValue(row.accuracy, row.std)
+    return rows
 
 
 def accuracy_rows(dataset: str, results: Path, window: Window) -> list[ComparedRow]:
     """Return the rows of an accuracy table for which there are results."""
     name = f"{dataset}-accuracy"
     paper = published_rows(dataset)
-    found = []
+    rows = []
     for family in largest_scale(families(name, results)):
         part = family.config.partition
         overlap, alpha = part.overlap or 0.0, part.alpha
@@ -180,8 +180,8 @@ def accuracy_rows(dataset: str, results: Path, window: Window) -> list[ComparedR
             if ours:
                 theirs = paper.get(RowKey(overlap, alpha, _as_run(algorithm), k), {})
                 counted = algorithm in MAIN_ALGORITHMS and not check
-                found.append(ComparedRow(name, family, algorithm, k, ours, theirs, counted, check))
-    return found
+                rows.append(ComparedRow(name, family, algorithm, k, ours, theirs, counted, check))
+    return rows
 
 
 def _as_run(algorithm: str) -> str:
@@ -214,7 +214,7 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[ComparedRow
         )
         method = reference.method_name(row["method"])
         paper.setdefault(key, {})[method] = PaperValue(float(row["accuracy"]))
-    found = []
+    rows = []
     for family in largest_scale(families(name, results)):
         config = family.config
         for algorithm, k in product(config.algorithm, APPENDIX_TRANSITIONS):
@@ -225,5 +225,5 @@ def first_ten_rows(name: str, results: Path, window: Window) -> list[ComparedRow
                 counted = (
                     algorithm in APPENDIX_ALGORITHMS and bool(theirs) and family.scale == "full"
                 )
-                found.append(ComparedRow(name, family, algorithm, k, ours, theirs, counted))
-    return found
+                rows.append(ComparedRow(name, family, algorithm, k, ours, theirs, counted))
+    return rows

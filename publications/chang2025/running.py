@@ -1,4 +1,4 @@
-"""Running cells: each in a process of its own, so that its time and its memory are its own."""
+"""Runs cells, each in a process of its own, so that its time and memory can be measured."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ebbflow.runs.records import CONFIG
 
 def is_done(cell: Cell, results: Path) -> bool:
     """Whether a cell has a result that was made with its settings of today."""
-    found = result_digest(results, cell.name)
-    return found is not None and found == cell.digest
+    kept = result_digest(results, cell.name)
+    return kept is not None and kept == cell.digest
 
 
 def run_cells(
@@ -151,10 +151,10 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
     with closing(progress_display(config)) as display:
         if resumed:
-            found = experiment.resume(folder, dataset=data, watchers=[display])
+            records = experiment.resume(folder, dataset=data, watchers=[display])
         else:
             shutil.rmtree(folder, ignore_errors=True)  # a stopped run with other settings
-            found = experiment.run(config, folder, dataset=data, watchers=[display])
+            records = experiment.run(config, folder, dataset=data, watchers=[display])
     measured: dict[str, Any] = {
         "capability": capability(),
         "resumed": resumed,
@@ -168,7 +168,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
 
         with closing(progress_display(config)) as display:
             measured["bound"] = examine(folder, watchers=[display]).as_json()
-    write_result(cell, found, results, measured)
+    write_result(cell, records, results, measured)
     if not keep:
         shutil.rmtree(folder)
 

@@ -114,8 +114,8 @@ def seconds(cell: Cell, speeds: Mapping[str, float] | None = None) -> float:
 def measured_speeds() -> dict[str, float]:
     """Return the packaged table: seconds per device-step and lane."""
     file = resources.files("chang2025") / FILE
-    found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))["seconds"]
-    return found
+    speeds: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))["seconds"]
+    return speeds
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -169,13 +169,13 @@ def _short(sample: TimedRun) -> Cell:
     return make_cell(split, ["fedprox"], 100, variant=variant, subset=True)
 
 
-def write_speeds(found: Mapping[str, float], path: Path) -> None:
+def write_speeds(speeds: Mapping[str, float], path: Path) -> None:
     """Write the table, with where and when it was measured."""
     content = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "versions": versions(),
-        "seconds": {name: float(f"{value:.3g}") for name, value in found.items()},
+        "seconds": {name: float(f"{value:.3g}") for name, value in speeds.items()},
     }
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 

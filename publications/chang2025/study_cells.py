@@ -138,14 +138,14 @@ def ablation_cells(
     variants: Callable[[str], Sequence[tuple[str, dict[str, Any]]]],
 ) -> list[Cell]:
     """Return the cells of an ablation: for every variant one, unless it is the table's own row."""
-    found = []
+    cells = []
     for dataset in (*SMALL_MODEL_DATASETS, *ABLATION_ROWS):
         for seed in seeds:
             for mark, changed in variants(dataset):
                 cell = _ablation_cell(dataset, scale, seed, mark, changed)
                 if cell is not None:
-                    found.append(cell)
-    return found
+                    cells.append(cell)
+    return cells
 
 
 def _ablation_cell(

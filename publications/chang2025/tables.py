@@ -1,4 +1,4 @@
-"""Tables for the terminal."""
+"""Tables that commands print: the fit, and the list of studies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chang2025.study_cells import SCALES
 from chang2025.windows import Window
 
 
-def fit_tables(found: Fit) -> Iterator[Table]:
+def fit_tables(fitted: Fit) -> Iterator[Table]:
     """Yield every reading at its best windows, and the best reading by window and method."""
     table = Table(
         title="Mean absolute difference from the paper (points), by reading", title_justify="left"
@@ -26,22 +26,22 @@ def fit_tables(found: Fit) -> Iterator[Table]:
     table.add_column("reading", no_wrap=True)
     for head in ("best window", "points", "best early window", "points"):
         table.add_column(head, justify="right")
-    for name, errors in found.errors.items():
+    for name, errors in fitted.errors.items():
         best = [min(_windows(early), key=errors.__getitem__) for early in (False, True)]
         cells = [text for w in best for text in (str(w.length), f"{errors[w]:.2f}")]
-        table.add_row(name, *cells, style="bold" if name == found.reading else None)
+        table.add_row(name, *cells, style="bold" if name == fitted.reading else None)
     yield table
-    early = found.window.early
+    early = fitted.window.early
     begin = "the round before" if early else "the first round"
-    table = Table(title=f"{found.reading}: windows from {begin} on", title_justify="left")
-    for head in ("rounds", "all methods", *found.methods):
+    table = Table(title=f"{fitted.reading}: windows from {begin} on", title_justify="left")
+    for head in ("rounds", "all methods", *fitted.methods):
         table.add_column(head, justify="right")
     for window in _windows(early):
-        columns = [found.errors[found.reading], *found.methods.values()]
+        columns = [fitted.errors[fitted.reading], *fitted.methods.values()]
         table.add_row(
             str(window.length),
             *(f"{column[window]:.2f}" for column in columns),
-            style="bold" if window == found.window else None,
+            style="bold" if window == fitted.window else None,
         )
     yield table
 
@@ -54,7 +54,7 @@ def states(results: Path) -> list[dict[str, Any]]:
     """Return every table and figure with its cells, done and all, and the minutes they take."""
     done: dict[str, bool] = {}
     minutes: dict[str, float] = {}
-    found = []
+    all_states = []
     for study in STUDIES.values():
         state: dict[str, Any] = {
             "id": study.id,
@@ -76,11 +76,11 @@ def states(results: Path) -> list[dict[str, Any]]:
                 "minutes": None if math.isnan(total) else round(total, 1),
                 "needs": (study.needs or {}).get(scale),
             }
-        found.append(state)
-    return found
+        all_states.append(state)
+    return all_states
 
 
-def listing_table(found: Sequence[Mapping[str, Any]]) -> Table:
+def listing_table(all_states: Sequence[Mapping[str, Any]]) -> Table:
     """Return the states as a table."""
     table = Table(
         title="Tables and figures of the paper",
@@ -92,7 +92,7 @@ def listing_table(found: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("id")
     for scale in SCALES:
         table.add_column(scale, no_wrap=True)
-    for state in found:
+    for state in all_states:
         cells = []
         for scale in SCALES:
             facts = state[scale]

@@ -78,7 +78,7 @@ def adaptations(family: Family) -> list[Adaptation]:
     )
     speeds = both.speeds([target])
     gains = {(g.algorithm, g.method): g for g in both.gains() if g.transition is None}
-    found = []
+    adapted = []
     for algorithm in config.algorithm:
         for method in config.methods:
             own = [s for s in speeds if (s.algorithm, s.method) == (algorithm, method)]
@@ -90,7 +90,7 @@ def adaptations(family: Family) -> list[Adaptation]:
             distils = method == "continuous" and config.continuous.base == "fedavg"
             one = _round(family, "fedavg" if distils else algorithm)
             gain = gains.get((algorithm, method))
-            found.append(
+            adapted.append(
                 Adaptation(
                     config.dataset,
                     family.name,
@@ -109,7 +109,7 @@ def adaptations(family: Family) -> list[Adaptation]:
                     math.nan if gain is None else fmean(gain.gains),
                 )
             )
-    return found
+    return adapted
 
 
 def _round(family: Family, algorithm: str) -> RoundCost:
@@ -148,11 +148,11 @@ def report(results: Path) -> Report:
     return reported(all_adaptations(results))
 
 
-def reported(found: Sequence[Adaptation]) -> Report:
+def reported(adapted: Sequence[Adaptation]) -> Report:
     """Return a report of times to accuracy."""
     grids = []
-    for dataset in dict.fromkeys(a.dataset for a in found):
-        own = [a for a in found if a.dataset == dataset and a.algorithm in MAIN_ALGORITHMS]
+    for dataset in dict.fromkeys(a.dataset for a in adapted):
+        own = [a for a in adapted if a.dataset == dataset and a.algorithm in MAIN_ALGORITHMS]
         target = own[0].target if own else USUAL_TARGET
         title = f"{DATASETS[dataset]}, {target:.0%} of the warm start's peak"
         grids.append(Grid(title, *adaptation_table(own), sections=2))
@@ -160,16 +160,16 @@ def reported(found: Sequence[Adaptation]) -> Report:
     lines = [
         "Means over transitions and seeds that reached the target; the last columns charge the "
         "probe rounds, too.",
-        summary_sentence(found),
+        summary_sentence(adapted),
     ]
-    rows = [_flat(a) for a in found]
-    return Report(ID, study(ID).title, lines, grids, rows, {"rows": len(found)})
+    rows = [_flat(a) for a in adapted]
+    return Report(ID, study(ID).title, lines, grids, rows, {"rows": len(adapted)})
 
 
-def adaptation_table(found: Sequence[Adaptation]) -> tuple[list[str], list[list[str]]]:
+def adaptation_table(adapted: Sequence[Adaptation]) -> tuple[list[str], list[list[str]]]:
     """Return a table with a line for every start."""
     lines, before = [], ("", "")
-    for a in found:
+    for a in adapted:
         here = a.setting, a.algorithm
         lines.append(
             [
@@ -230,9 +230,9 @@ def _paper_row(row: PublishedCost, gain: str) -> list[str]:
     ]
 
 
-def summary_sentence(found: Sequence[Adaptation]) -> str:
+def summary_sentence(adapted: Sequence[Adaptation]) -> str:
     """Return how soon the warm start is there and what the others need, over all that was run."""
-    ran = [a for a in found if a.algorithm in MAIN_ALGORITHMS]
+    ran = [a for a in adapted if a.algorithm in MAIN_ALGORITHMS]
     warm = [a for a in ran if a.method == "warm_start"]
     if not warm:
         return "Nothing to compare yet."

@@ -105,7 +105,7 @@ def commands() -> Iterator[str]:
 
 def machines(results: Path) -> Iterator[str]:
     """Yield where and with what the results were made."""
-    found: dict[tuple[str, ...], int] = {}
+    made_on: dict[tuple[str, ...], int] = {}
     dates = set()
     for name in STUDIES:
         for family in families(name, results):
@@ -113,11 +113,11 @@ def machines(results: Path) -> Iterator[str]:
                 machine, versions = result.facts["machine"], result.facts["versions"]
                 where = ", ".join(f"{k} {v}" for k, v in machine.items() if k != "memory")
                 what = ", ".join(f"{k} {v}" for k, v in versions.items())
-                found.setdefault((result.name, where, what), 1)
+                made_on.setdefault((result.name, where, what), 1)
                 dates.add(result.facts["date"])
     yield "## Made with\n"
     pairs: dict[tuple[str, str], int] = {}
-    for _, where, what in found:
+    for _, where, what in made_on:
         pairs[where, what] = pairs.get((where, what), 0) + 1
     yield bullets([f"{n} runs on {where}; {what}" for (where, what), n in pairs.items()])
     if dates:
