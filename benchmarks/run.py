@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.results import Suite
-from ebbflow.config.schema import nearest
+from ebbflow.core.errors import unknown
 from ebbflow.core.errors import EbbflowError
 
 SUITES = {
@@ -36,7 +36,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         if name.lower() not in by_lower:
-            raise nearest(name, SUITES, "benchmark", "bench")
+            raise unknown(name, SUITES, "benchmark", "bench")
         found.append(by_lower[name.lower()])
     return [name for name in SUITES if name in found] if found else list(SUITES)
 

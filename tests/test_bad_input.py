@@ -17,7 +17,7 @@ from filelock import FileLock
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from tests.test_cli import TINY, Answer, ebbflow, process, tree
-from tests.watchers import StopAfter, Stopped
+from tests.callbacks import StopAfter, Stopped
 
 
 def assert_refused(answer: Answer, *says: str) -> None:
@@ -376,7 +376,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layers.add({**settings, "dataset": "good.npz", "checkpoint": {"seconds": 1e-6}}, "test")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.chdir(folder)
-        experiment.run(layers.config(), Path("run"), watchers=[StopAfter(11)])
+        experiment.run(layers.config(), Path("run"), callbacks=[StopAfter(11)])
     return folder
 
 

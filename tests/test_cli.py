@@ -21,7 +21,7 @@ from unittest import mock
 import pytest
 
 from ebbflow import __version__, cli, experiment
-from ebbflow.config.merge import preset_text
+from ebbflow.config.presets import preset_text
 from ebbflow.data import datasets
 
 TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")

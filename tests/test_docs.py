@@ -11,7 +11,7 @@ import ebbflow
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.merge import Layers, keys
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.data.datasets import LOADERS
 from ebbflow.models import MODELS
 from ebbflow.starts import INITIALISERS

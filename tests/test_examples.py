@@ -19,28 +19,31 @@ from ebbflow.engines import Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs.records import Round
 from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.simulate import Track, new_tracks, simulate
+from ebbflow.simulation.tracks import Track, new_tracks
+from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.world import World
 from examples.algorithm1 import Outcome, algorithm1
-from tests.watchers import Deaf
+from ebbflow.simulation.callbacks import Callback
 
 METHODS = ("warm_start", "previous")
 
 
-class Notes(Deaf):
+class Notes(Callback):
     """Keeps accuracies and weights of every method."""
 
     def __init__(self) -> None:
         self.accuracies: dict[str, dict[int, list[float]]] = {name: {} for name in METHODS}
         self.weights: dict[str, dict[int, dict[int, float]]] = {name: {} for name in METHODS}
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         for event in events:
             if event["event"] == "start" and event["weights"]:
                 weights = {int(z): weight for z, weight in event["weights"].items()}
                 self.weights[event["method"]][session.index] = weights
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         for r in rounds:

@@ -15,7 +15,7 @@ from typing import Any
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import Row, settings
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.files import sha256
 
 BEHAVIOUR = "authors-code"

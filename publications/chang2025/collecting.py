@@ -14,7 +14,7 @@ from chang2025.studies import SCALES, Scale, cells_of
 from chang2025.windows import Window
 from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.paper_rows import KINDS, SEEDS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 
 
 @dataclass(frozen=True)

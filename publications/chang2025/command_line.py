@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from chang2025.flags import FLAGS, METHODS
 from ebbflow.config.paper_rows import PARAMETERS, Row, settings
-from ebbflow.config.schema import nearest
+from ebbflow.core.errors import unknown
 from ebbflow.config.toml_text import toml
 from ebbflow.core.errors import EbbflowError
 
@@ -242,7 +242,7 @@ def _spelled(written: str, spellings: Mapping[str, str], what: str, flag: str) -
     for spelling, meaning in spellings.items():
         if _plain(spelling) == _plain(written):
             return meaning
-    raise nearest(written, spellings, what, flag)
+    raise unknown(written, spellings, what, flag)
 
 
 def _plain(name: str) -> str:

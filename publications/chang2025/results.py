@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from chang2025.cells import Cell, described
 from chang2025.windows import Window
 from ebbflow.analysis import accounting
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core import counters
 from ebbflow.core.counters import Cost
 from ebbflow.core.errors import EbbflowError

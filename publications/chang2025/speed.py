@@ -16,14 +16,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chang2025.cells import WHOLE, Cell, Spread, make_cell
-from ebbflow.config.schema import LABEL_KINDS, Config
+from ebbflow.config.resolve import LABEL_KINDS
+from ebbflow.config.resolved import Config
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
     from ebbflow.runs.records import Round
-    from ebbflow.simulation.simulate import Track
+    from ebbflow.simulation.tracks import Track
     from ebbflow.simulation.world import World
 
 FILE = "speed.json"
@@ -127,15 +128,17 @@ class _Clock:
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         self.times = []
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.times.append(time.perf_counter())
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         pass
 
 
@@ -145,7 +148,7 @@ def measure(sample: Sample) -> float:
 
     cell = _short(sample)
     clock = _Clock()
-    experiment.run(cell.config, watchers=[clock])
+    experiment.run(cell.config, callbacks=[clock])
     gaps = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
     train = sample.train or cell.config.data.limit_train or WHOLE[sample.dataset]
     done = device_steps(cell.config, train) * lanes(cell.config, cell.config.sessions)

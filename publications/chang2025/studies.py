@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from chang2025.cells import LABELLED, Cell, Spread, make_cell
 from ebbflow.config.paper_rows import DATASETS, SEEDS
-from ebbflow.config.schema import nearest
+from ebbflow.core.errors import unknown
 
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
@@ -474,7 +474,7 @@ def _twenty_cells(scale: Scale, seeds: Sequence[int]) -> Iterator[Cell]:
 def study(name: str) -> Study:
     """Return a table or figure by its id."""
     if name not in STUDIES:
-        raise nearest(name, STUDIES, "table or figure", "ebbflow paper")
+        raise unknown(name, STUDIES, "table or figure", "ebbflow paper")
     return STUDIES[name]
 
 

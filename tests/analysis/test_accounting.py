@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ebbflow import experiment
 from ebbflow.analysis import accounting
 from ebbflow.analysis.accounting import Account, Local, Plan
-from ebbflow.config.schema import Config, StepCount
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import StepCount
 from ebbflow.core import counters
 from ebbflow.core.counters import Cost, Costs, CountedBatches, Stored
 from ebbflow.core.errors import EbbflowError
@@ -29,7 +30,7 @@ from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from ebbflow.simulation.world import World, draw_participants
 from tests.configs import digits, with_keys
-from tests.watchers import StopAfter
+from tests.callbacks import StopAfter
 
 STARTS = ("warm_start", "previous", "average", "continuous")
 SMALL: dict[str, Any] = {
@@ -275,12 +276,12 @@ def test_a_run_that_was_stopped_has_the_same_totals(stops: list[int], tmp_path: 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         experiment.run(
-            config, folder, dataset=digits(), watchers=[StopAfter(stops[0], KeyboardInterrupt)]
+            config, folder, dataset=digits(), callbacks=[StopAfter(stops[0], KeyboardInterrupt)]
         )
     for rounds in stops[1:]:
         with pytest.raises(KeyboardInterrupt):
             experiment.resume(
-                folder, dataset=digits(), watchers=[StopAfter(rounds, KeyboardInterrupt)]
+                folder, dataset=digits(), callbacks=[StopAfter(rounds, KeyboardInterrupt)]
             )
     resumed = experiment.resume(folder, dataset=digits()).events
     own = [[e for e in events if e["event"] == counters.EVENT] for events in (whole, resumed)]

@@ -30,7 +30,7 @@ from ebbflow.analysis.cost import (
     total,
 )
 from ebbflow.analysis.run_costs import estimate
-from ebbflow.config.merge import preset
+from ebbflow.config.presets import preset
 from ebbflow.config.schema import Wireless
 from ebbflow.core.algorithm import Broadcast, LocalRun, Population
 

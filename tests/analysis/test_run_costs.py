@@ -22,7 +22,7 @@ from ebbflow.analysis.run_costs import (
     task_of,
     usages,
 )
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.counters import EVENT
 from ebbflow.report.cost_tables import (
     amount,

@@ -14,7 +14,7 @@ import pytest
 from chang2025.command_line import translate
 from chang2025.flags import FLAGS
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from tests.test_cli import Answer, ebbflow
 
 # As printed in the paper.

@@ -58,7 +58,7 @@ from chang2025.time_to_accuracy import Adaptation, all_adaptations, summary_sent
 from chang2025.windows import Window
 from ebbflow import experiment
 from ebbflow.config.paper_rows import DATASETS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.report.markdown import table
 from ebbflow.runs.summary import curves, window_accuracy

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ebbflow.config.merge import Layers, keys, preset, preset_names, preset_text
+from ebbflow.config.merge import Layers, keys
+from ebbflow.config.presets import preset, preset_names, preset_text
 from ebbflow.config.paper_rows import rows
-from ebbflow.config.schema import SHORTCUTS, Config
+from ebbflow.config.schema import SHORTCUTS
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 
 

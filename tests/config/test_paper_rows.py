@@ -14,8 +14,9 @@ import pytest
 from chang2025.reference import NAMES
 from ebbflow.config import defaults as defaults_module
 from ebbflow.config import paper_rows as presets
-from ebbflow.config.merge import Layers, preset, preset_names, preset_text
-from ebbflow.config.schema import Config
+from ebbflow.config.merge import Layers
+from ebbflow.config.presets import preset, preset_names, preset_text
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from tests.chang2025.published import RATES, ROUNDS
 from tests.test_cli import ebbflow

@@ -12,7 +12,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config, resolve
+from ebbflow.config.resolved import Config
+from ebbflow.config.resolve import resolve
 from ebbflow.core.errors import EbbflowError
 from tests.chang2025.published import RATES, ROUNDS
 from tests.configs import with_settings

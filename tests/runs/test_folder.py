@@ -21,7 +21,7 @@ from safetensors.torch import load
 
 from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core import files
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
@@ -30,11 +30,11 @@ from ebbflow.runs import records
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store, StoredEntry
 from ebbflow.runs.records import Round
-from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
-from tests.watchers import StopAfter, Stopped
+from tests.callbacks import StopAfter, Stopped
 
 SMALL: dict[str, Any] = {
     "seeds": [1, 2],
@@ -53,7 +53,7 @@ def configured(**settings: Any) -> Config:
 
 def run_until_stopped(config: Config, folder: Path, rounds: int) -> None:
     with pytest.raises(Stopped):
-        experiment.run(config, folder, watchers=[StopAfter(rounds)])
+        experiment.run(config, folder, callbacks=[StopAfter(rounds)])
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_a_stopped_run_goes_on_from_its_last_round(
 ) -> None:
     run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", stop)
     rounds = StopAfter(ROUNDS + 1)
-    experiment.resume(tmp_path / "run", watchers=[rounds])
+    experiment.resume(tmp_path / "run", callbacks=[rounds])
     repeated = 1 if stop % 3 == 0 else 0  # a session's last round is saved with its end
     assert ROUNDS + 1 - rounds.left == ROUNDS - stop + repeated
     assert_same_run(tmp_path / "run", whole_saved_often)
@@ -167,7 +167,7 @@ def test_a_run_may_be_stopped_again_and_again(
     run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", every + 1)
     for _ in range(ROUNDS + 8):
         try:
-            experiment.resume(tmp_path / "run", watchers=[StopAfter(every + 1)])
+            experiment.resume(tmp_path / "run", callbacks=[StopAfter(every + 1)])
         except Stopped:
             continue
         break
@@ -332,13 +332,13 @@ def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> 
     kinds: list[type] = []
 
     class Look(StopAfter):
-        def advanced(
+        def round_finished(
             self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
         ) -> None:
             kinds.extend(type(entry) for track in tracks for entry in track.entries)
 
     settings = SKETCH | {"warm_start.signature": signature, "seeds": [1]}
-    experiment.run(configured(**settings), tmp_path / "run", watchers=[Look(0)])
+    experiment.run(configured(**settings), tmp_path / "run", callbacks=[Look(0)])
     assert kinds
     assert set(kinds) == {StoredEntry}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ebbflow import experiment
 from tests.configs import with_keys
-from tests.watchers import Finals
+from tests.callbacks import Finals
 
 METHODS = ["warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
@@ -119,7 +119,7 @@ def ended(**settings: Any) -> Ended:
     common = {"participation.share": 3, "local.steps": [1, 4], "lr.initial": 0.05, "lr.floor": 0.5}
     config = with_keys(small, common, settings)
     finals = Finals()
-    found = experiment.run(config, watchers=[finals]).rounds
+    found = experiment.run(config, callbacks=[finals]).rounds
     lines = [(r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex()) for r in found]
     models = [torch.cat([*model]) for models in finals.models for model in models]
     return Ended(lines, models)

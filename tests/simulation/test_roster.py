@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.experiment import resume, run

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import (
     Algorithm,
     Broadcast,
@@ -37,10 +37,13 @@ from ebbflow.engines import Sequential
 from ebbflow.experiment import build_world, run
 from ebbflow.runs.records import Records, Round
 from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.simulate import Track, new_tracks, pilot_weights, run_probe, simulate
+from ebbflow.simulation.tracks import Track, new_tracks
+from ebbflow.sessions.memory import pilot_weights
+from ebbflow.simulation.rounds import run_probe
+from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.world import World
 from tests.configs import digits, with_settings
-from tests.watchers import Finals
+from tests.callbacks import Finals
 
 METHODS = ("warm_start", "previous", "average")
 SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
@@ -87,17 +90,19 @@ class Play:
         (self.probed if self.probing else self.trained).append((cohort, lanes))
         return self.engine(lanes, cohort)
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         self.probing = False
         self.events += events
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.rounds += rounds
         self.longest = max(self.longest, *(float(track.model.theta.norm()) for track in tracks))
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.probing = True
         for track in tracks:
             where = (track.method.name, session.index)
@@ -488,7 +493,7 @@ def test_both_engines_come_to_the_same_result(rule: str, kind: str) -> None:
     settings = ("sessions=5", f"local.rule={rule}", f"model.kind={kind}", "participation.share=3")
     slow, fast = Finals(), Finals()
     one, other = (
-        run(config_of(*settings, f"engine.kind={engine}"), dataset=digits(), watchers=[finals])
+        run(config_of(*settings, f"engine.kind={engine}"), dataset=digits(), callbacks=[finals])
         for engine, finals in (("sequential", slow), ("vectorised", fast))
     )
     one_sample = 100 / int((digits().test.y >= 5).sum()) + 1e-9
@@ -828,10 +833,12 @@ class Breaks:
     def close(self) -> None:
         pass
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         pass
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         if rounds[0].round == self.hearing_fails:
@@ -840,7 +847,7 @@ class Breaks:
         if rounds[0].round in self.models:
             assert torch.equal(tracks[0].model.theta, self.models[rounds[0].round])
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         pass
 
     def run(self) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import Dataset, Examples
@@ -19,7 +19,7 @@ from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from tests.configs import with_keys
-from tests.watchers import StopAfter, Stopped
+from tests.callbacks import StopAfter, Stopped
 
 WORDS = 40
 
@@ -118,7 +118,7 @@ def test_a_stopped_run_goes_on_to_the_bit(algorithm: str, boundary: str, tmp_pat
     config = configured(**{"algorithm": [algorithm], "boundary.state": boundary})
     whole = experiment.run(config, tmp_path / "whole", dataset=DATA)
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     found = experiment.resume(tmp_path / "cut", dataset=DATA)
     assert losses(found) == losses(whole)
 
@@ -135,7 +135,7 @@ def test_the_reference_engine_goes_on_with_states_that_can_be_laid_out(tmp_path:
     config = configured(**{"algorithm": ["scaffold"], "boundary.state": "keep"})
     whole = experiment.run(config, tmp_path / "whole", dataset=DATA)
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
     found = experiment.resume(tmp_path / "cut", dataset=DATA)
     assert losses(found) == pytest.approx(losses(whole), rel=1e-4)
@@ -144,7 +144,7 @@ def test_the_reference_engine_goes_on_with_states_that_can_be_laid_out(tmp_path:
 def test_the_reference_engine_refuses_features_in_a_sentence(tmp_path: Path) -> None:
     config = configured(**{"algorithm": ["moon"]})
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
     with pytest.raises(EbbflowError, match="features of their texts instead of a whole model"):
         experiment.resume(tmp_path / "cut", dataset=DATA)

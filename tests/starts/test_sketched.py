@@ -17,12 +17,12 @@ from torch import Tensor
 
 from ebbflow import experiment
 from ebbflow.core.types import Entry, Layout, ModelState, Past, Session, Start
-from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 from ebbflow.starts.warm_start import warm_start
 from tests.configs import with_keys
 from tests.starts.test_starts import SESSION, Probe
-from tests.watchers import Deaf
+from ebbflow.simulation.callbacks import Callback
 
 DISTANCES = ("per_tensor", "raw", "normalised", "inner_product")
 SCALES = (0.0, 10.0, 100.0, 800.0, math.inf)
@@ -160,14 +160,14 @@ def test_sketches_are_off_unless_asked_for() -> None:
 # --- signatures of real data ---------------------------------------------------------------------
 
 
-class Signatures(Deaf):
+class Signatures(Callback):
     """A watcher that keeps every session's signature."""
 
     def __init__(self) -> None:
         self.found: list[Tensor] = []
         self.layout = LAYOUT
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.layout = world.model.layout
         start = tracks[0].start
         if start is not None and start.signature is not None:
@@ -191,7 +191,7 @@ def real(dataset: str) -> Signatures:
     if dataset == "agnews":
         small |= {"parameters.embedding.width": 32}  # a million parameters, for a fast test
     watcher = Signatures()
-    experiment.run(with_keys(small), watchers=[watcher])
+    experiment.run(with_keys(small), callbacks=[watcher])
     assert len(watcher.found) == 7
     return watcher
 

@@ -34,7 +34,7 @@ from ebbflow.cli.options import (
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
-    from ebbflow.config.schema import Config
+    from ebbflow.config.resolved import Config
     from ebbflow.runs.records import Records
 
 app = typer.Typer()
@@ -99,7 +99,7 @@ def resume(folder: RunPath, json: AsJson = False) -> None:
 
     config = experiment.read_config(folder)
     with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
-        found = experiment.resume(folder, watchers=[display])
+        found = experiment.resume(folder, callbacks=[display])
     _show(found, config, json)
 
 
@@ -119,7 +119,7 @@ def launch(config: Config, out: Path, as_json: bool) -> None:
     from ebbflow.report.progress import progress_display
 
     with _told_how_to_go_on(out), closing(progress_display(config)) as display:
-        found = experiment.run(config, out, watchers=[display], claimed=True)
+        found = experiment.run(config, out, callbacks=[display], claimed=True)
     _show(found, config, as_json)
 
 

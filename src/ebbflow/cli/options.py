@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ebbflow.config.schema import Config
+    from ebbflow.config.resolved import Config
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
 Presets = Annotated[

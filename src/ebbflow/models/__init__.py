@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.types import Model
 from ebbflow.models.cnn import cnn
 from ebbflow.models.embedding import embedding
@@ -15,16 +16,31 @@ from ebbflow.models.resnet import resnet18, resnet34
 from ebbflow.models.softmax import softmax
 from ebbflow.models.weights import load_weights
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "softmax": softmax,
-    "mlp": mlp,
-    "cnn": cnn,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "embedding": embedding,
-}
-"""Builders by name; each takes the shape of one sample, the number of classes, and parameters of
-its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."""
+MODELS: Registry[Registered[Model]] = Registry("model")
+"""Models by name; a factory takes the shape of one sample, the number of classes, and parameters
+of its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."""
+
+
+def register_model(name: str, factory: Callable[..., Model]) -> None:
+    """Give a model a name.
+
+    Args:
+        name: What ``model.kind`` calls it.
+        factory: Returns the model from the shape of one sample, the number of classes, and
+            parameters that all have defaults: the keys of ``[parameters.NAME]``.
+    """
+    MODELS.register(Registered(name, factory))
+
+
+for _name, _factory in (
+    ("softmax", softmax),
+    ("mlp", mlp),
+    ("cnn", cnn),
+    ("resnet18", resnet18),
+    ("resnet34", resnet34),
+    ("embedding", embedding),
+):
+    register_model(_name, _factory)
 
 __all__ = [
     "MODELS",
@@ -35,6 +51,7 @@ __all__ = [
     "from_module",
     "load_weights",
     "mlp",
+    "register_model",
     "resnet18",
     "resnet34",
     "softmax",

@@ -1,6 +1,6 @@
 """What a long run shows while it works: a bar on a terminal, plain lines elsewhere.
 
-Both are watchers of a simulation and write to the standard error stream, so that the standard
+Both are callbacks and write to the standard error stream, so that the standard
 output holds results alone.
 """
 
@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
-    from ebbflow.simulation.simulate import Track
+    from ebbflow.simulation.tracks import Track
     from ebbflow.simulation.world import World
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -32,7 +33,7 @@ def progress_display(config: Config, console: Console | None = None) -> Progress
     return ProgressBar(config, console) if console.is_terminal else ProgressLines(config, console)
 
 
-class ProgressDisplay:
+class ProgressDisplay(Callback):
     """What both displays share: how far the run is, and the warnings."""
 
     def __init__(self, config: Config, console: Console) -> None:
@@ -40,7 +41,9 @@ class ProgressDisplay:
         self.console = console
         self._warned: set[str] = set()
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         """Show warnings, each kind once for a method."""
         for event in events:
             kind = f"{event['event']} {event['algorithm']} {event['method']}"
@@ -50,13 +53,13 @@ class ProgressDisplay:
                 text = escape(f"{where}: {event['text']}")
                 self.console.print(f"[yellow]warning[/] {text}", soft_wrap=True)
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Show a round."""
         raise NotImplementedError
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Show nothing: the session's last round has been shown."""
 
     def close(self) -> None:
@@ -97,7 +100,7 @@ class ProgressBar(ProgressDisplay):
         )
         self._task: TaskID | None = None
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Move the bar."""
@@ -122,7 +125,7 @@ class ProgressLines(ProgressDisplay):
         self._began = self._shown = time.monotonic()
         self._first: int | None = None
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Write a line if one is due."""

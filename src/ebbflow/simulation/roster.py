@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping
 from ebbflow.core.rng import generator
@@ -50,7 +50,7 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
                 f"{dataset.name} has no sample of any: use a test set that covers them"
             )
         usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
-        rounds = presence.rounds or usual or 1
+        rounds = presence.rounds or usual
         sessions.append(Session(index, presence.devices, rounds, labels, own, sizes))
     return sessions
 
@@ -76,12 +76,12 @@ def _holdings(shards: Shards, y: Indices) -> Callable[[tuple[int, ...]], Holding
 def _roster(config: Config, seed: int) -> Roster:
     choice = config.schedule
     if choice.kind == "groups":
-        return alternating(config.sessions, config.partition.devices or 1)
+        return alternating(config.sessions, config.partition.device_count)
     cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
     if choice.kind == "trace":
         events = read_trace(Path(choice.file or ""))
         return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
-    devices = config.partition.devices or 1
+    devices = config.partition.device_count
     return random_roster(
         (seed, "schedule"),
         sessions=config.sessions,
@@ -107,7 +107,7 @@ def _distributed(
             f'schedule.kind = "{config.schedule.kind}" does not: set that to "groups", or choose '
             f"{' or '.join(PARTITIONS)} for partition.kind"
         )
-    devices = config.partition.devices or 1
+    devices = config.partition.device_count
     draw = generator(seed, "partition", kind)
     shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
     names = tuple(f"d{device}" for device in range(devices))
@@ -124,7 +124,7 @@ def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: 
     else:
         first, second = label_groups(dataset.classes, config.partition.overlap)
         if config.schedule.kind == "groups":
-            half = config.partition.devices or 1
+            half = config.partition.device_count
             groups = [(here[:half], first), (here[half:], second)]
         else:  # arrivals alternate between the two label sets
             groups = [
@@ -132,7 +132,7 @@ def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: 
                 ([device for device in here if device % 2 == 1], second),
             ]
     if config.partition.kind == POOL:
-        return Pool(seed, y, groups, config.partition.samples or 1)
+        return Pool(seed, y, groups, config.partition.sample_count)
     partition = PARTITIONS[config.partition.kind]
     shards: dict[int, Indices] = {}
     for number, (devices, labels) in enumerate(groups):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ebbflow.config.schema import Config, StepCount
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import StepCount
 from ebbflow.core.algorithm import Population
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.lazy import LazySequence
@@ -14,7 +15,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
-from ebbflow.runs.retention import Retention
+from ebbflow.sessions.memory import SessionRules
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,12 @@ class World:
     model: Model
     initial: ModelState
     sessions: Sequence[Session]
-    retention: Retention
+    rules: SessionRules
     states: StateFile
+
+    def labels_before(self, session: Session) -> tuple[int, ...]:
+        """Return the labels of the session before this one."""
+        return self.sessions[session.index - 2].labels if session.index > 1 else ()
 
     @property
     def recipe(self) -> Recipe:
