@@ -227,12 +227,19 @@ def test_without_a_transition_the_first_one_is_named(tmp_path: Path) -> None:
 
 
 def test_weights_that_say_nothing_are_warned_about_once(tmp_path: Path) -> None:
-    flat = ("--sessions", "6", "--set", "warm_start.scale=0.001", "--out", str(tmp_path / "run"))
+    flat = (
+        "--sessions",
+        "6",
+        "--set",
+        "parameters.warm_start.scale=0.001",
+        "--out",
+        str(tmp_path / "run"),
+    )
     answer = ebbflow("compare", *TINY, *flat)
     warnings = [line for line in answer.err.splitlines() if line.startswith("warning")]
     assert len(warnings) == 1
     assert "nearly uniform" in warnings[0]
-    assert "raise warm_start.scale" in warnings[0]
+    assert "raise parameters.warm_start.scale" in warnings[0]
     assert "warning" not in answer.out
 
 

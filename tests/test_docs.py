@@ -38,7 +38,8 @@ def test_defaults_by_data_set_are_as_documented() -> None:
         rate = config.lr.algorithms["fedavg"]
         shown = (
             f"{config.model.kind} | {config.rounds} | {config.partition.devices} | "
-            f"{config.local.batch} | {config.warm_start.scale:g} | {config.continuous.kl:g} | "
+            f"{config.local.batch} | {usual['warm_start']['scale']:g} | "
+            f"{usual['continuous']['kl']:g} | "
             f"{rate.initial:g}, {rate.floor:g}"
         )
         assert cells == shown

@@ -108,7 +108,7 @@ def test_plain_torch_gives_the_numbers_of_the_library(
 def test_so_it_does_with_other_pilots_probes_and_sensitivity() -> None:
     plain = algorithm1(seed=7, sessions=5, pilots=2, rounds=3, probes=2, scale=1.5)
     settings = ("seeds=7", "sessions=5", "pilot.sessions=2", "rounds=3", "probe.rounds=2")
-    ours = library(*settings, "warm_start.scale=1.5")["warm_start"]
+    ours = library(*settings, "parameters.warm_start.scale=1.5")["warm_start"]
     assert_same(plain, ours)
     assert_same_weights(plain, ours)
     assert min(plain.mu[5].values()) > 0.01  # the weights are those of a real mixture

@@ -75,7 +75,10 @@ def told(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         ("algorithm=fedavgg", r"algorithm: .* did you mean fedavg"),
         ("model.kind=softmaxx", r"model\.kind: .* did you mean softmax\?"),
         ("partition.kind=dirichlett", r"partition\.kind: .* did you mean dirichlet"),
-        ("warm_start.distance=per_tensors", r"warm_start\.distance: .* did you mean per_tensor\?"),
+        (
+            "parameters.warm_start.distance=per_tensors",
+            r"warm_start\.distance: .* did you mean per_tensor\?",
+        ),
         ("device=gpu", r'device = "gpu" is no torch device'),
     ],
 )
@@ -143,13 +146,13 @@ def test_a_folder_holds_what_memory_holds(tmp_path: Path) -> None:
 
 
 def test_summary_rows_are_strict_json(tmp_path: Path) -> None:
-    run(config_of("warm_start.scale=inf", "seeds=1"), tmp_path, dataset=digits())
+    run(config_of("parameters.warm_start.scale=inf", "seeds=1"), tmp_path, dataset=digits())
 
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
     json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
-    assert read_config(tmp_path) == config_of("warm_start.scale=inf", "seeds=1")
+    assert read_config(tmp_path) == config_of("parameters.warm_start.scale=inf", "seeds=1")
 
 
 def test_a_finished_run_is_only_read_again(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from chang2025.flags import FLAGS, METHODS
 from ebbflow.config.paper_rows import PARAMETERS, Row, settings
-from ebbflow.core.errors import unknown
 from ebbflow.config.toml_text import toml
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 
 BEHAVIOUR = "authors-code"
 """The preset below all that the flags say."""
@@ -94,7 +93,7 @@ def translate(
     given = {name: value for name, value in flags.items() if value is not None}
     row = _row(given, true_scaffold)
     notes = _notes(row, given, true_scaffold, use_gpu)
-    found = settings(row) | {"device": "cpu", "warm_start.distance": "per_tensor"}
+    found = settings(row) | {"device": "cpu", "parameters.warm_start.distance": "per_tensor"}
     for algorithm, parameters in PARAMETERS.items():
         found |= {f"parameters.{algorithm}.{name}": value for name, value in parameters.items()}
     places = {flag.key: "default" for flag in FLAGS if flag.key in found}

@@ -27,6 +27,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import ENVIRONMENT, Records, Round, read_json
+from ebbflow.simulation.methods import algorithm_name
 
 RESULTS = Path(__file__).parent / "results"
 """The folder of the results that are kept, in the repository."""
@@ -119,9 +120,8 @@ class Result:
     def _costs(
         self, lane: Lane, work: Mapping[str, Mapping[str, int]], probed: bool
     ) -> counters.Costs:
-        up, down = self.facts["sent"][lane.algorithm]
-        if lane.method == "continuous" and self.config.continuous.base == "fedavg":
-            up, down = self.facts["sent"].get("fedavg", (up, down))
+        sent, group = self.facts["sent"], lane.algorithm
+        up, down = sent.get(algorithm_name(self.config, lane.method, group), sent[group])
         costs: counters.Costs = {}
         for stage, counts in work.items():
             if stage == counters.PROBE and not probed:
@@ -157,7 +157,7 @@ def write_result(
         "starts": _starts(found.events),
         "config": described(cell.config),
     }
-    write_atomically(facts, _compact(content).encode())
+    write_atomically(facts, compact(content).encode())
     return table, facts
 
 
@@ -181,7 +181,7 @@ def _csv(rounds: Iterable[Round]) -> str:
     return text.getvalue()
 
 
-def _compact(content: Mapping[str, Any]) -> str:
+def compact(content: Mapping[str, Any]) -> str:
     """Return JSON with a line for every key of the first level."""
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -20,6 +20,7 @@ from ebbflow.config.resolve import LABEL_KINDS
 from ebbflow.config.resolved import Config
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
+from ebbflow.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
@@ -122,7 +123,7 @@ def measured_speeds() -> dict[str, float]:
 # --- measuring -----------------------------------------------------------------------------------
 
 
-class _Clock:
+class _Clock(Callback):
     """A watcher that notes when the rounds of the last session are over."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ def compare(
         dataset: What to train on; by default what ``config`` or a preset says, else the digits.
         config: A TOML file.
         preset: Names of presets, the later winning.
-        settings: Any configuration keys with dots, as in ``{"warm_start.scale": 5}``.
+        settings: Any configuration keys with dots, as in ``{"parameters.warm_start.scale": 5}``.
         out: A run folder to write; without one everything stays in memory.
         progress: Whether to show progress.
         **shortcuts: The command line's shortcuts: algorithm, partition, overlap, alpha, devices,

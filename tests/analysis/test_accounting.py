@@ -137,7 +137,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "several workers": {"engine.workers": 2, "engine.fused": False, "local.steps": [1, 3]},
     "random arrivals": {"schedule.kind": "random", "sessions": 4},
     "algorithms": {"algorithm": ["scaffold", "moon", "fedacg", "feddyn"], "sessions": 4},
-    "its own algorithm distilled": {"algorithm": "scaffold", "continuous.base": "algorithm"},
+    "its own algorithm distilled": {
+        "algorithm": "scaffold",
+        "parameters.continuous.base": "algorithm",
+    },
 }
 
 
@@ -148,7 +151,9 @@ def test_counters_are_what_the_formulas_say(settings: dict[str, Any]) -> None:
     found = counted(events_of(config))
     assert len(found) == len(config.algorithm) * len(STARTS) * config.sessions
     for (group, method, s), event in found.items():
-        distils_fedavg = method == "continuous" and config.continuous.base == "fedavg"
+        distils_fedavg = (
+            method == "continuous" and config.parameters["continuous"]["base"] == "fedavg"
+        )
         algorithm = "fedavg" if distils_fedavg else group
         expected = formulas(world, method, algorithm, world.sessions[s - 1])
         assert counters.read(event["stages"]) == expected, (group, method, s)
@@ -247,12 +252,12 @@ def test_distances_are_those_that_were_computed(keep: str, monkeypatch: pytest.M
 
 
 def test_with_sketches_fewer_distances_are_computed_and_counted() -> None:
-    settings = {"sessions": 7, "methods": ["warm_start"], "warm_start.scale": 800.0}
+    settings = {"sessions": 7, "methods": ["warm_start"], "parameters.warm_start.scale": 800.0}
     counts = [
         sum(
             event["stages"].get("coefficients", {}).get("distances", 0)
             for event in counted(
-                events_of(configured(**settings, **{"warm_start.signature": signature}))
+                events_of(configured(**settings, **{"parameters.warm_start.signature": signature}))
             ).values()
         )
         for signature in ("exact", "sketch")

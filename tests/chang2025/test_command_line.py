@@ -102,12 +102,12 @@ OTHERWISE: list[tuple[str, str, str, object]] = [
     ("prox_alpha", "0.01", "parameters.fedprox.mu", 0.01),
     ("moon_mu", "5", "parameters.moon.mu", 5.0),
     ("moon_tau", "0.5", "parameters.moon.tau", 0.5),
-    ("kl_coefficient", "1", "continuous.kl", 1.0),
+    ("kl_coefficient", "1", "parameters.continuous.kl", 1.0),
     ("acg_beta", "0.002", "parameters.fedacg.beta", 0.002),
     ("acg_lambda", "0.85", "parameters.fedacg.momentum", 0.85),
     ("num_round_grad_cal", "2", "probe.rounds", 2),
-    ("similarity", "inner product", "warm_start.distance", "inner_product"),
-    ("similarity_scale", "800", "warm_start.scale", 800.0),
+    ("similarity", "inner product", "parameters.warm_start.distance", "inner_product"),
+    ("similarity_scale", "800", "parameters.warm_start.scale", 800.0),
 ]
 SMALL = (
     "--dataset_name digits --algorithm avg --seed 1 --num_clients 4 --num_sessions 4 "

@@ -76,7 +76,12 @@ PARAMETERS = {
     "moon": {"mu": 1.0, "tau": 1.0},
     "fedacg": {"momentum": 0.5, "beta": 0.1},
 }
-LEFT_TO_THE_BEHAVIOUR = {"local.rule", "pilot.carry_over", "probe.lr", "warm_start.distance"}
+LEFT_TO_THE_BEHAVIOUR = {
+    "local.rule",
+    "pilot.carry_over",
+    "probe.lr",
+    "parameters.warm_start.distance",
+}
 
 
 def names_of(algorithm: str) -> list[str]:

@@ -40,7 +40,7 @@ def test_the_setting_is_the_papers(dataset: str) -> None:
     assert config.partition.overlap == 0.0
     assert config.local.batch == config.probe.batch == 128
     assert config.local.steps == config.probe.steps == 5
-    assert config.warm_start.scale == (800.0 if dataset == "agnews" else 10.0)
+    assert config.parameters["warm_start"]["scale"] == (800.0 if dataset == "agnews" else 10.0)
     assert (config.sessions, config.pilot.sessions, config.probe.rounds) == (7, 1, 1)
     assert config.seeds == [100, 200, 300]
 
@@ -57,18 +57,18 @@ def test_own_data_have_defaults_too() -> None:
     assert config.rounds is not None
     assert config.partition.devices is not None
     assert config.local.batch is not None
-    assert config.warm_start.scale is not None
+    assert config.parameters["warm_start"]["scale"] is not None
     assert config.lr.algorithms["fedavg"].initial is not None
 
 
 def test_what_was_said_stays() -> None:
-    settings = ("rounds=9", "partition.devices=3", "local.batch=4", "warm_start.scale=0")
+    settings = ("rounds=9", "partition.devices=3", "local.batch=4", "parameters.warm_start.scale=0")
     config = with_settings(*settings, "pilot.rounds=2", "probe.steps=1", "probe.batch=8")
     assert (config.rounds, config.pilot.rounds) == (9, 2)
     assert config.partition.devices == 3
     assert (config.local.batch, config.probe.batch) == (4, 8)
     assert (config.local.steps, config.probe.steps) == (5, 1)
-    assert config.warm_start.scale == 0
+    assert config.parameters["warm_start"]["scale"] == 0
 
 
 def test_an_algorithms_own_rate_goes_before_the_common_one() -> None:
@@ -153,9 +153,9 @@ def test_the_label_groups_overlap_only_with_groups() -> None:
         ("probe.share", 0),
         ("probe.lr", "third"),
         ("probe.lr", 0.0),
-        ("warm_start.scale", -1),
-        ("warm_start.scale", math.nan),
-        ("warm_start.scale", "large"),
+        ("parameters.warm_start.scale", -1),
+        ("parameters.warm_start.scale", math.nan),
+        ("parameters.warm_start.scale", "large"),
         ("history.keep", "some"),
         ("history.limit", 0),
         ("engine.kind", "steam"),
@@ -210,8 +210,8 @@ def test_a_configuration_cannot_be_changed() -> None:
 SETTINGS = [
     (),
     ("dataset=mnist", 'algorithm=["fedavg", "scaffold"]', "lr.algorithms.scaffold.initial=0.5"),
-    ("warm_start.scale=inf",),
-    ("warm_start.scale=0",),
+    ("parameters.warm_start.scale=inf",),
+    ("parameters.warm_start.scale=0",),
     ("participation.share=1", "probe.share=1.0"),
     ("participation.share=1.0", "probe.share=2"),
     ("local.steps=[1, 4]", "local.radius=2.5", "probe.lr=0.125"),

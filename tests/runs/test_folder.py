@@ -264,7 +264,11 @@ def _dying(call: int) -> Callable[[Store, Collection[int]], None]:
 
 # --- sketches ------------------------------------------------------------------------------------
 
-SKETCH = {"warm_start.signature": "sketch", "warm_start.scale": 400.0, "sessions": 6}
+SKETCH = {
+    "parameters.warm_start.signature": "sketch",
+    "parameters.warm_start.scale": 400.0,
+    "sessions": 6,
+}
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +281,7 @@ def sketched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_with_sketches_is_the_run_without(sketched: Path, tmp_path: Path) -> None:
     exact = tmp_path / "exact"
-    experiment.run(configured(**SKETCH | {"warm_start.signature": "exact"}), exact)
+    experiment.run(configured(**SKETCH | {"parameters.warm_start.signature": "exact"}), exact)
     fields = [[r._asdict() for r in records.read_rounds(path)] for path in (sketched, exact)]
     for ours, theirs in zip(*fields, strict=True):
         assert ours.pop("loss") == pytest.approx(theirs.pop("loss"), rel=1e-5)
@@ -313,7 +317,9 @@ def test_without_a_folder_the_run_is_the_same(sketched: Path) -> None:
 
 def test_sketches_may_be_switched_on_when_a_run_goes_on(sketched: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_until_stopped(configured(**SKETCH | {"warm_start.signature": "exact"}), folder, 14)
+    run_until_stopped(
+        configured(**SKETCH | {"parameters.warm_start.signature": "exact"}), folder, 14
+    )
     config = folder / records.CONFIG
     config.write_text(config.read_text().replace('signature = "exact"', 'signature = "sketch"'))
     experiment.resume(folder)
@@ -337,7 +343,7 @@ def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> 
         ) -> None:
             kinds.extend(type(entry) for track in tracks for entry in track.entries)
 
-    settings = SKETCH | {"warm_start.signature": signature, "seeds": [1]}
+    settings = SKETCH | {"parameters.warm_start.signature": signature, "seeds": [1]}
     experiment.run(configured(**settings), tmp_path / "run", callbacks=[Look(0)])
     assert kinds
     assert set(kinds) == {StoredEntry}
@@ -399,7 +405,7 @@ def test_kept_states_and_teachers_survive(tmp_path: Path) -> None:
     settings = {
         "algorithm": ["scaffold", "moon", "feddyn"],
         "methods": ["warm_start", "continuous"],
-        "continuous.base": "algorithm",
+        "parameters.continuous.base": "algorithm",
         "boundary.state": "keep",
         "schedule.kind": "random",
         "schedule.stay": 1.0,

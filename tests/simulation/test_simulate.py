@@ -171,7 +171,7 @@ def test_methods_part_at_the_first_choice() -> None:
 
 
 def test_without_sensitivity_the_warm_start_is_the_average_to_the_bit() -> None:
-    played = play("sessions=5", "warm_start.scale=0")
+    played = play("sessions=5", "parameters.warm_start.scale=0")
     for s in (4, 5):
         warm, average = played.starts["warm_start", s], played.starts["average", s]
         assert torch.equal(warm.model.theta, average.model.theta)
@@ -180,7 +180,7 @@ def test_without_sensitivity_the_warm_start_is_the_average_to_the_bit() -> None:
 
 
 def test_with_infinite_sensitivity_the_nearest_model_is_the_start() -> None:
-    played = play("sessions=5", "warm_start.scale=inf", "methods=warm_start")
+    played = play("sessions=5", "parameters.warm_start.scale=inf", "methods=warm_start")
     for s in (4, 5):
         start = played.starts["warm_start", s]
         nearest = min(start.distances, key=lambda z: start.distances[z])
@@ -578,17 +578,17 @@ def test_the_start_events_accuracy_is_that_of_the_model_before_training() -> Non
 
 @pytest.mark.parametrize(("scale", "sessions"), [("1e-6", [4]), ("10", []), ("inf", [])])
 def test_nearly_uniform_weights_are_warned_of(scale: str, sessions: list[int]) -> None:
-    played = play(f"warm_start.scale={scale}")
+    played = play(f"parameters.warm_start.scale={scale}")
     warnings = [event for event in played.events if event["event"] == "warning"]
     assert [event["session"] for event in warnings] == sessions
     for event in warnings:
         assert event["method"] == "warm_start"
-        assert "warm_start.scale" in event["text"]
+        assert "parameters.warm_start.scale" in event["text"]
         assert "1e-06" in event["text"]
 
 
 def test_the_average_is_never_warned_of() -> None:
-    played = play("warm_start.scale=1e-6", 'methods=["average", "previous"]')
+    played = play("parameters.warm_start.scale=1e-6", 'methods=["average", "previous"]')
     assert {event["event"] for event in played.events} == {"start"}
 
 

@@ -76,7 +76,9 @@ def test_after_a_fresh_start_there_is_no_teacher(pilots: int) -> None:
 
 def test_a_network_of_zeros_teaches_the_first_session_if_asked_to() -> None:
     """As in the authors' code, whose teacher is not filled yet: every label is equally likely."""
-    played = play("methods=continuous", "pilot.carry_over=false", "continuous.first=uniform")
+    played = play(
+        "methods=continuous", "pilot.carry_over=false", "parameters.continuous.first=uniform"
+    )
     assert teacher_of(played, 1) is None
     teacher = teacher_of(played, 2)
     assert teacher is not None
@@ -132,14 +134,18 @@ def test_it_has_the_rates_of_the_algorithm_that_it_is_compared_under() -> None:
 
 
 def test_it_runs_on_the_algorithm_if_asked_to() -> None:
-    settings = (*BESIDE, 'methods=["previous", "continuous"]', "continuous.base=algorithm")
+    settings = (
+        *BESIDE,
+        'methods=["previous", "continuous"]',
+        "parameters.continuous.base=algorithm",
+    )
     records = recorded(*settings)
     fedprox, fedacg, fedavg = (
         rounds_of(records.rounds, name, "continuous") for name in ("fedprox", "fedacg", "fedavg")
     )
     assert fedprox != fedavg != fedacg
     # Without weight on the teacher it is the algorithm's own Previous.
-    off = recorded(*settings, "continuous.kl=0").rounds
+    off = recorded(*settings, "parameters.continuous.kl=0").rounds
     for name in ("fedprox", "fedacg"):
         assert rounds_of(off, name, "continuous") == rounds_of(off, name, "previous")
 

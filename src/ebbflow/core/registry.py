@@ -45,16 +45,21 @@ class Registered(Generic[Built]):
         """Call the factory with ``[parameters.NAME]``, after checking names and types."""
         return self.factory(*arguments, **self.checked(parameters))
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The factory's parameters, and what they are unless they are set."""
+        return {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(self.factory).parameters.values()
+            if parameter.default is not inspect.Parameter.empty
+        }
+
     def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters as the factory's annotations want them, or refuse one of them."""
         from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - not to list names
 
         hints = get_type_hints(self.factory, include_extras=True)
-        known = [
-            parameter.name
-            for parameter in inspect.signature(self.factory).parameters.values()
-            if parameter.default is not inspect.Parameter.empty
-        ]
+        known = self.defaults
         place = f"parameters.{self.name}"
         values = {}
         for key, value in parameters.items():

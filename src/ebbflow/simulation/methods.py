@@ -52,6 +52,11 @@ def methods_of(world: World) -> list[Method]:
     return methods
 
 
+def algorithm_name(config: Config, method: str, group: str) -> str:
+    """Return the algorithm that a method trains with when it is compared under ``group``."""
+    return STARTS[method].build(config.parameters.get(method, {})).algorithm or group
+
+
 def _algorithm(config: Config, name: str) -> Algorithm:
     return ALGORITHMS[name].build(config.parameters.get(name, {}))
 
