@@ -10,8 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.results import Suite
-from ebbflow.core.errors import unknown
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 
 SUITES = {
     "W1": "benchmarks.suites:w1",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ebbflow.core.types import ModelState, Session
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 

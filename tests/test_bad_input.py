@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
-from tests.test_cli import TINY, Answer, ebbflow, process, tree
 from tests.callbacks import StopAfter, Stopped
+from tests.test_cli import TINY, Answer, ebbflow, process, tree
 
 
 def assert_refused(answer: Answer, *says: str) -> None:

@@ -18,12 +18,12 @@ from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
 from examples.algorithm1 import Outcome, algorithm1
-from ebbflow.simulation.callbacks import Callback
 
 METHODS = ("warm_start", "previous")
 

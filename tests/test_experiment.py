@@ -19,11 +19,11 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Examples, Session, State
 from ebbflow.experiment import fingerprint, read_config, resume, run
 from ebbflow.runs.records import Records, Round, read_manifest
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.roster import build_sessions
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 from tests.configs import digits, with_settings
-from ebbflow.simulation.callbacks import Callback
 
 SMALL = ("seeds=[100, 200]", "rounds=2", "partition.devices=4", "sessions=4", "engine.workers=1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -61,6 +62,8 @@ def compare(
     for key, value in (settings or {}).items():
         layers.add_key(key, value, "argument settings")
     resolved = layers.config()
+    for note in layers.notes:
+        warnings.warn(note, FutureWarning, stacklevel=2)
     with closing(progress_display(resolved)) as display:
         callbacks = [display] if progress else []
         folder = None if out is None else Path(out)

@@ -29,8 +29,8 @@ from ebbflow.data.batches import local_batches
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from ebbflow.simulation.world import World, draw_participants
-from tests.configs import digits, with_keys
 from tests.callbacks import StopAfter
+from tests.configs import digits, with_keys
 
 STARTS = ("warm_start", "previous", "average", "continuous")
 SMALL: dict[str, Any] = {

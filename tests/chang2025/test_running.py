@@ -18,9 +18,9 @@ from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Session
 from ebbflow.runs.summary import curves
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
-from ebbflow.simulation.callbacks import Callback
 
 VALUES: dict[str, Any] = {
     "dataset": "digits",

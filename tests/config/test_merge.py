@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ebbflow.config.merge import Layers, keys
-from ebbflow.config.presets import preset, preset_names, preset_text
 from ebbflow.config.paper_rows import rows
-from ebbflow.config.schema import SHORTCUTS
-from ebbflow.config.resolved import Config
+from ebbflow.config.presets import preset, preset_names, preset_text
+from ebbflow.config.schema import SHORTCUTS, Settings
 from ebbflow.core.errors import EbbflowError
 
 
@@ -74,7 +73,7 @@ def test_a_files_own_keys_lie_above_the_presets_it_names(tmp_path: Path) -> None
     config = layers.config()
     assert config.sessions == 4
     assert config.probe.lr == 0.5
-    assert config.warm_start.distance == "raw"
+    assert config.parameters["warm_start"]["distance"] == "raw"
 
 
 def test_a_file_may_name_a_single_preset(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
                 found.add(whole)
         return found
 
-    assert set(keys()) == walk(Config().model_dump())
+    assert set(keys()) == walk(Settings().model_dump())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +178,7 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
         ("partition.overlp=0.1", "partition.overlap"),
         ("overlap=0.1", "partition.overlap"),
         ("pilot.session=1", "pilot.sessions"),
-        ("warmstart.scale=1", "warm_start.scale"),
+        ("hitsory.keep='all'", "history.keep"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(setting: str, hint: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from chang2025.reference import NAMES
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import defaults as defaults_module
 from ebbflow.config import paper_rows as presets
 from ebbflow.config.merge import Layers
@@ -180,8 +181,9 @@ def test_a_preset_resolves_to_what_it_says(name: str) -> None:
 def test_the_rates_are_those_of_the_configuration() -> None:
     for name, values in EXPECTED.items():
         ((algorithm, rate),) = preset(name)["lr"]["algorithms"].items()
-        table = defaults_module.RATES[values["dataset"]]
-        assert (rate["initial"], rate["floor"]) == table.get(algorithm, table[""])
+        usual = defaults_module.SETTINGS[values["dataset"]].rates
+        own = ALGORITHMS[algorithm].rates.get(values["dataset"], usual)
+        assert (rate["initial"], rate["floor"]) == own
 
 
 @pytest.mark.parametrize("behaviour", ["authors-code", "paper-text"])

@@ -12,8 +12,9 @@ import tomli_w
 from pydantic import ValidationError
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.resolved import Config
 from ebbflow.config.resolve import resolve
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import Settings
 from ebbflow.core.errors import EbbflowError
 from tests.chang2025.published import RATES, ROUNDS
 from tests.configs import with_settings
@@ -25,7 +26,7 @@ ALGORITHMS = ("fedavg", "fedprox", "fedacg", "moon", "scaffold")
 
 @pytest.mark.parametrize("dataset", RATES)
 def test_rates_are_those_the_authors_published(dataset: str) -> None:
-    config = resolve(Config(dataset=dataset, algorithm=list(ALGORITHMS)))
+    config = resolve(Settings(dataset=dataset, algorithm=list(ALGORITHMS)))
     found = [config.lr.algorithms[name] for name in ALGORITHMS]
     averaging, moon, scaffold = RATES[dataset]
     assert [(r.initial, r.floor) for r in found] == [averaging] * 3 + [moon, scaffold]
@@ -34,7 +35,7 @@ def test_rates_are_those_the_authors_published(dataset: str) -> None:
 
 @pytest.mark.parametrize("dataset", ROUNDS)
 def test_the_setting_is_the_papers(dataset: str) -> None:
-    config = resolve(Config(dataset=dataset))
+    config = resolve(Settings(dataset=dataset))
     assert config.rounds == config.pilot.rounds == ROUNDS[dataset]
     assert config.partition.devices == 100
     assert config.partition.overlap == 0.0
@@ -49,11 +50,11 @@ def test_the_setting_is_the_papers(dataset: str) -> None:
     ("alias", "name"), [("ag_news", "agnews"), ("fashion-mnist", "fmnist"), ("mnist", "mnist")]
 )
 def test_an_alias_is_resolved(alias: str, name: str) -> None:
-    assert resolve(Config(dataset=alias)) == resolve(Config(dataset=name))
+    assert resolve(Settings(dataset=alias)) == resolve(Settings(dataset=name))
 
 
 def test_own_data_have_defaults_too() -> None:
-    config = resolve(Config(dataset="my/data.npz"))
+    config = resolve(Settings(dataset="my/data.npz"))
     assert config.rounds is not None
     assert config.partition.devices is not None
     assert config.local.batch is not None
@@ -202,7 +203,7 @@ def test_keys_that_contradict_each_other_are_refused(settings: list[str], messag
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Config().rounds = 3  # type: ignore[misc]  # what mypy forbids, pydantic must, too
+        Settings().rounds = 3  # type: ignore[misc]  # what mypy forbids, pydantic must, too
 
 
 # --- there and back ------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Cohort, Lane
 from ebbflow.core.types import Examples, Model
 from ebbflow.models import mlp, softmax
+from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import TOYS, proximal, stateful
 from tests.engines.rounds import (
     CLASSES,

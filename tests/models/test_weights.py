@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Entry, ModelState
+from ebbflow.core.types import ModelState, PastSession
 from ebbflow.models import load_weights, mlp, resnet18, resnet34
 from ebbflow.runs.history import Store
 from tests.models.samples import start
@@ -94,7 +94,7 @@ def test_a_history_file_fits_and_lacks_nothing(tmp_path: Path) -> None:
     state = start(model, 3)
     state = ModelState(state.theta, torch.rand_like(state.buffers))
     store = Store(tmp_path, model.layout, model.buffer_layout)
-    store.write(Entry(2, state, signature=torch.ones_like(state.theta)))
+    store.write(PastSession(2, state, signature=torch.ones_like(state.theta)))
     loaded, lacking = load_weights(model, start(model), tmp_path / "session-0002.safetensors")
     assert lacking == []
     assert torch.equal(loaded.theta, state.theta)

@@ -19,22 +19,22 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from ebbflow import experiment
+from ebbflow import experiment, recording
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core import files
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Gradient, Session, State, Theta
-from ebbflow.runs import records
+from ebbflow.runs import checkpoint, records
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.history import Store, StoredEntry
+from ebbflow.runs.history import Store, StoredSession
 from ebbflow.runs.records import Round
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
+from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
-from tests.callbacks import StopAfter, Stopped
 
 SMALL: dict[str, Any] = {
     "seeds": [1, 2],
@@ -208,14 +208,13 @@ def test_a_crash_while_the_summary_is_written_loses_nothing(
 def test_a_crash_between_history_and_checkpoint_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(self: RunFolder, world: World, session: Session, *_: object) -> None:
-        if (world.seed, session.index) == (2, 3):
+    def write(folder: RunFolder, place: tuple[int, int, int], *facts: Any) -> None:
+        if place[:2] == (2, 3):
             raise Stopped
-        save_checkpoint(self, world, session, *_)
+        checkpoint.write_checkpoint(folder, place, *facts)
 
-    save_checkpoint: Any = RunFolder._save_checkpoint
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(RunFolder, "_save_checkpoint", save)
+        patch.setattr(recording, "write_checkpoint", write)
         experiment.run(configured(), tmp_path / "run")
     experiment.resume(tmp_path / "run")
     assert_same_run(tmp_path / "run", whole)
@@ -341,12 +340,12 @@ def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> 
         def round_finished(
             self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
         ) -> None:
-            kinds.extend(type(entry) for track in tracks for entry in track.entries)
+            kinds.extend(type(entry) for track in tracks for entry in track.past)
 
     settings = SKETCH | {"parameters.warm_start.signature": signature, "seeds": [1]}
     experiment.run(configured(**settings), tmp_path / "run", callbacks=[Look(0)])
     assert kinds
-    assert set(kinds) == {StoredEntry}
+    assert set(kinds) == {StoredSession}
 
 
 # --- state of an algorithm -----------------------------------------------------------------------

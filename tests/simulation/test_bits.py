@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ebbflow import experiment
-from tests.configs import with_keys
 from tests.callbacks import Finals
+from tests.configs import with_keys
 
 METHODS = ["warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]

@@ -29,21 +29,23 @@ from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Examples, ModelState, Session, Start, State
+from ebbflow.core.start import StartingPoint
+from ebbflow.core.types import Examples, ModelState, Session, State
 from ebbflow.core.vector import mix
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
 from ebbflow.experiment import build_world, run
 from ebbflow.runs.records import Records, Round
-from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.sessions.memory import pilot_weights
+from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import run_probe
 from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
-from tests.configs import digits, with_settings
 from tests.callbacks import Finals
+from tests.configs import digits, with_settings
 
 METHODS = ("warm_start", "previous", "average")
 SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
@@ -57,7 +59,7 @@ def recorded(*settings: str) -> Records:
     return run(config_of("engine.workers=1", *settings), dataset=digits())
 
 
-class Play:
+class Play(Callback):
     """One simulation with the reference engine, and all that could be seen of it."""
 
     def __init__(self, *settings: str, algorithm: Algorithm | None = None) -> None:
@@ -75,7 +77,7 @@ class Play:
         self.probing = True
         self.trained: list[tuple[Cohort, Sequence[Lane]]] = []
         self.probed: list[tuple[Cohort, Sequence[Lane]]] = []
-        self.starts: dict[tuple[str, int], Start] = {}
+        self.starts: dict[tuple[str, int], StartingPoint] = {}
         self.finals: dict[tuple[str, int], Tensor] = {}
         self.copies: dict[tuple[str, int], Tensor] = {}
         simulate(self.world, self.tracks, self, [self])
@@ -111,7 +113,7 @@ class Play:
             self.finals[where] = track.model.theta
             self.copies[where] = track.model.theta.clone()
 
-    def late_starts(self) -> list[Start]:
+    def late_starts(self) -> list[StartingPoint]:
         return [start for (_, session), start in self.starts.items() if session > 1]
 
     def track(self, method: str) -> Track:
@@ -226,7 +228,7 @@ def test_the_pilot_is_made_of_the_pilot_sessions_models(combine: str) -> None:
     assert track.pilot is not None
     torch.testing.assert_close(track.pilot.theta.double(), expected, rtol=0, atol=1e-7)
     assert track.pilots == []
-    assert [entry.session for entry in track.entries] == [4]
+    assert [entry.number for entry in track.past] == [4]
 
 
 def test_pilot_sessions_may_have_a_length_and_rates_of_their_own() -> None:
@@ -510,8 +512,8 @@ def test_both_engines_come_to_the_same_result(rule: str, kind: str) -> None:
 def test_all_sessions_after_the_pilot_are_kept_by_default() -> None:
     played = play("sessions=6")
     for track in played.tracks:
-        assert [entry.session for entry in track.entries] == [2, 3, 4, 5, 6]
-        signed = [entry.signature is not None for entry in track.entries]
+        assert [entry.number for entry in track.past] == [2, 3, 4, 5, 6]
+        signed = [entry.signature is not None for entry in track.past]
         assert signed == [track.method.name == "warm_start"] * 5
 
 
@@ -519,7 +521,7 @@ def test_the_last_sessions_are_kept_if_asked_for() -> None:
     played = play("sessions=6", "history.keep=last", "history.limit=2")
     assert dict(played.starts["average", 6].weights) == {4: 0.5, 5: 0.5}
     assert set(played.starts["warm_start", 6].weights) == {4, 5}
-    assert [entry.session for entry in played.track("previous").entries] == [5, 6]
+    assert [entry.number for entry in played.track("previous").past] == [5, 6]
 
 
 def test_diverse_keeps_one_session_of_each_group() -> None:
@@ -531,8 +533,8 @@ def test_diverse_keeps_one_session_of_each_group() -> None:
 def test_training_on_leaves_the_history_alone() -> None:
     played = play("sessions=6")
     for track in played.tracks:
-        for entry in track.entries:
-            saved = played.copies[track.method.name, entry.session]
+        for entry in track.past:
+            saved = played.copies[track.method.name, entry.number]
             assert torch.equal(entry.model.theta, saved)
     assert torch.equal(played.world.initial.theta, played.initial)
 
@@ -543,8 +545,8 @@ def test_an_algorithm_that_steps_in_place_cannot_reach_the_history() -> None:
 
     played = Play(algorithm=Algorithm("in-place", server_step=in_place))
     for track in played.tracks:
-        for entry in track.entries:
-            saved = played.copies[track.method.name, entry.session]
+        for entry in track.past:
+            saved = played.copies[track.method.name, entry.number]
             assert torch.equal(entry.model.theta, saved)
 
 
@@ -810,7 +812,7 @@ def test_parameters_reach_the_model() -> None:
 # --- evaluation beside the next round ------------------------------------------------------------
 
 
-class Breaks:
+class Breaks(Callback):
     """An engine that fails in a round, and a watcher that may fail when it hears of one."""
 
     def __init__(self, train_fails: int = 99, hearing_fails: int = 99) -> None:
@@ -831,11 +833,6 @@ class Breaks:
         return self.engine.evaluate(models, test)
 
     def close(self) -> None:
-        pass
-
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
         pass
 
     def round_finished(

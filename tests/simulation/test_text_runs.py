@@ -18,8 +18,8 @@ from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
-from tests.configs import with_keys
 from tests.callbacks import StopAfter, Stopped
+from tests.configs import with_keys
 
 WORDS = 40
 

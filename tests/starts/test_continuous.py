@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from ebbflow.core.types import ModelState
 from ebbflow.runs.records import Round
 from ebbflow.starts.continuous import continuous
 from tests.simulation.test_simulate import Play, play, recorded
-from tests.starts.test_starts import SESSION, Probe, assert_equal, model, past, vector
+from tests.starts.test_starts import assert_equal, model, past
 
 
 def teacher_of(played: Play, session: int) -> ModelState | None:
@@ -35,14 +33,14 @@ def _names(played: Play) -> list[str]:
 
 
 def test_it_carries_on_and_is_taught_by_where_it_came_from() -> None:
-    start = continuous()(SESSION, model(600), replace(past([]), known=(1, 2)), Probe(vector(700)))
+    start = continuous().choose(past([]))
     assert_equal(start.model, model(600))
     assert start.teacher is not None
     assert_equal(start.teacher, model(600))
 
 
 def test_nobody_teaches_where_nobody_was_before() -> None:
-    start = continuous()(SESSION, model(600), past([]), Probe(vector(700)))
+    start = continuous().choose(past([], goes_on=False))
     assert start.teacher is None
 
 

@@ -22,6 +22,7 @@ from ebbflow.cli.options import (
     Overlap,
     PartitionName,
     PilotSessions,
+    Plugins,
     Presets,
     Rounds,
     RunPath,
@@ -60,6 +61,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         seeds: SeedList = None,
         methods: MethodNames = None,
         window: Windows = None,
+        plugin: Plugins = None,
         out: Out = None,
         json: AsJson = False,
     ) -> None:
@@ -77,6 +79,9 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
             "methods": methods,
             "window": window,
         }
+        from ebbflow.plugins import load_plugins
+
+        load_plugins(plugin or [])
         resolved = configure(base, config, preset or [], given, settings or [])
         launch(resolved, out or default_folder(resolved), json)
 
@@ -92,11 +97,13 @@ _experiment(
 
 
 @app.command()
-def resume(folder: RunPath, json: AsJson = False) -> None:
+def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint."""
     from ebbflow import experiment
+    from ebbflow.plugins import load_plugins
     from ebbflow.report.progress import progress_display
 
+    load_plugins(plugin or [])
     config = experiment.read_config(folder)
     with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
         found = experiment.resume(folder, callbacks=[display])

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 class EbbflowError(Exception):
     """Something the user can mend: one sentence with the value, the place and the remedy.
 
-    The command line prints the sentence alone and exits with code 2; any other exception is a
-    bug of ours and keeps its traceback.
+    The command line prints the sentence, after ``details`` where there are any, and exits with code
+    2; any other exception is a bug and keeps its traceback.
     """
+
+    details = ""
 
 
 class TrainingError(EbbflowError):
