@@ -99,7 +99,11 @@ def test_settings_have_dots_and_win_over_shortcuts_presets_and_file(tmp_path: Pa
         **TINY,
     ).config
     assert (found["window"], found["local"]["rule"]) == ([7], "one_pass")
-    assert (found["warm_start"]["scale"], found["rounds"], found["sessions"]) == (5, 2, 4)
+    assert (found["parameters"]["warm_start"]["scale"], found["rounds"], found["sessions"]) == (
+        5,
+        2,
+        4,
+    )
 
 
 def test_a_single_value_stands_for_a_list() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,24 @@ ROOT = Path(__file__).parent.parent
 
 def test_every_key_is_documented_and_no_other() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    table = page.split("## Keys")[1].split("## By data set")[0]
+    table = page.split("## Keys")[1].split("## Parameters of starts")[0]
     documented = re.findall(r"^\| `([a-z_.]+)`", table, flags=re.MULTILINE)
     assert documented == list(keys(Settings))
+
+
+def test_every_parameter_of_a_start_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    table = page.split("## Parameters of starts")[1].split("## By data set")[0]
+    rows = re.findall(r"^\| `parameters\.(\w+)\.(\w+)` \| ([^|]+) \|", table, flags=re.MULTILINE)
+    documented = {(start, key): default for start, key, default in rows}
+    known = {
+        (name, key): default
+        for name, record in STARTS.items()
+        for key, default in record.defaults.items()
+    }
+    assert documented.keys() == known.keys()
+    for place, default in documented.items():
+        assert default in ("by data set", f"`{json.dumps(known[place])}`")
 
 
 def test_defaults_by_data_set_are_as_documented() -> None:

@@ -16,6 +16,7 @@ from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Examples, Session, State
 from ebbflow.experiment import fingerprint, read_config, resume, run
 from ebbflow.runs.records import Records, Round, read_manifest
@@ -221,7 +222,7 @@ def _drifting() -> Algorithm:
 def test_the_state_of_an_algorithm_survives_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "drifting", _drifting)
+    monkeypatch.setitem(ALGORITHMS._records, "drifting", RegisteredAlgorithm("drifting", _drifting))
     settings = ("algorithm=drifting", "seeds=1", "rounds=4", "checkpoint.seconds=1e-9")
     config = config_of(*settings, "participation.share=2")
     with pytest.raises(CrashError):

@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import Row, settings
 from ebbflow.config.resolved import Config
 from ebbflow.core.files import sha256
-from ebbflow.core.registry import Registered
-from ebbflow.models import MODELS
-from ebbflow.starts import STARTS
+from ebbflow.simulation.methods import set_parameters
 
 BEHAVIOUR = "authors-code"
 """The reading of the paper that is run: what its authors' code does."""
@@ -44,7 +41,7 @@ WHOLE = {
 def described(config: Config) -> dict[str, Any]:
     """Return the settings that a result depends on, as JSON has them."""
     values = config.model_dump(mode="json", exclude=_excluded())
-    return {**values, "parameters": _set_parameters(config)}
+    return {**values, "parameters": set_parameters(config)}
 
 
 def digest(config: Config) -> str:
@@ -53,19 +50,8 @@ def digest(config: Config) -> str:
     Defaults are left out, so that a key that is added to the configuration changes no digest.
     """
     values = config.model_dump(mode="json", exclude=_excluded(), exclude_defaults=True)
-    values["parameters"] = _set_parameters(config)
+    values["parameters"] = set_parameters(config)
     return sha256(json.dumps(values, sort_keys=True).encode())[:16]
-
-
-def _set_parameters(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the parameters that are not what they are by default."""
-    known: dict[str, Registered[Any]] = {**ALGORITHMS, **STARTS, **MODELS}
-    written = config.model_dump(mode="json", include={"parameters"})["parameters"]
-    own = {
-        name: {key: value for key, value in given.items() if value != known[name].defaults[key]}
-        for name, given in written.items()
-    }
-    return {name: given for name, given in own.items() if given}
 
 
 def _excluded() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chang2025.cells import described, digest
 from chang2025.results import RESULTS, compact
-from ebbflow.config.merge import Layers
+from ebbflow.config.merge import read_written
 from ebbflow.core.files import write_atomically
 
 
@@ -24,9 +24,7 @@ def migrate(path: Path) -> bool:
     """Rewrite one result's facts; return whether anything changed."""
     before = path.read_text(encoding="utf-8")
     facts = json.loads(before)
-    layers = Layers()
-    layers.add(facts["config"], str(path))
-    config = layers.config()
+    config = read_written(facts["config"], str(path))
     facts["hash"], facts["config"] = digest(config), described(config)
     after = compact(facts)
     if after == before:

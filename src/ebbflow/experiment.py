@@ -197,8 +197,6 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
     MODELS.find(config.model.kind, "model.kind")
     if config.partition.kind not in KINDS:
         raise unknown(config.partition.kind, KINDS, "partition", "partition.kind")
-    if config.history.distance not in DISTANCES:
-        raise unknown(config.history.distance, DISTANCES, "distance", "history.distance")
     check_parameters(config)
     _check_device(config.device)
     if dataset is None:
@@ -254,6 +252,8 @@ def _retention(config: Config, model: Model) -> retention.Retention:
     if config.history.keep == "last":
         return retention.keep_last(config.history.size)
     if config.history.keep == "diverse":
+        if config.history.distance not in DISTANCES:
+            raise unknown(config.history.distance, DISTANCES, "distance", "history.distance")
         measure = DISTANCES[config.history.distance]
 
         def apart(a: PastSession, b: PastSession) -> float:

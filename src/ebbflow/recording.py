@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ebbflow.config.merge import upgraded
+from ebbflow.config.merge import read_written
 from ebbflow.config.resolved import Config
 from ebbflow.core import counters, sketch
 from ebbflow.core.errors import EbbflowError
@@ -16,6 +16,7 @@ from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import ModelState, Session, State
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import (
+    CHECKPOINT,
     Checkpoint,
     read_checkpoint,
     read_tensors,
@@ -26,7 +27,7 @@ from ebbflow.runs.history import Store
 from ebbflow.runs.records import Round
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.events import cost_events
-from ebbflow.simulation.methods import Method
+from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
@@ -129,7 +130,8 @@ def restore(
 def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) -> None:
     """Refuse to go on with other settings than those so far; how the work is done may change."""
     free = {"engine", "checkpoint", "device", "window"}
-    then, now = _comparable(upgraded(before)), _comparable(config.model_dump(mode="json"))
+    earlier = read_written(before, str(folder.path / CHECKPOINT))
+    then, now = _comparable(earlier), _comparable(config)
     for key in then.keys() | now.keys():
         if key not in free and then.get(key) != now.get(key):
             raise EbbflowError(
@@ -138,13 +140,14 @@ def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) 
             )
 
 
-def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+def _comparable(config: Config) -> dict[str, Any]:
     # Sketches leave the weights as they are, within what a mixture is rounded by.
     parameters = {
         name: {key: value for key, value in own.items() if key != "signature"}
-        for name, own in config.get("parameters", {}).items()
+        for name, own in set_parameters(config).items()
     }
-    return {**config, "parameters": parameters}
+    told = {name: own for name, own in parameters.items() if own}
+    return {**config.model_dump(mode="json"), "parameters": told}
 
 
 def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:

@@ -120,11 +120,11 @@ def test_one_value_may_stand_for_a_list() -> None:
 @pytest.mark.parametrize("name", ["authors-code", "paper-text"])
 def test_the_readings_of_the_paper_differ_in_five_keys_and_never_in_rates(name: str) -> None:
     assert leaves(name) == {
-        "continuous.first",
         "local.rule",
+        "parameters.continuous.first",
+        "parameters.warm_start.distance",
         "pilot.carry_over",
         "probe.lr",
-        "warm_start.distance",
     }
 
 
@@ -140,7 +140,7 @@ def test_every_preset_is_a_valid_configuration(name: str) -> None:
     layers = Layers()
     layers.add_preset(name)
     layers.config()
-    assert leaves(name) <= set(keys())
+    assert {key for key in leaves(name) if not key.startswith("parameters.")} <= set(keys())
     assert not any(key.startswith("lr.") for key in leaves(name))
     assert preset_text(name).startswith("# ")
 
@@ -257,3 +257,30 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
         Layers().add_file(written(tmp_path, "rounds = "))
     with pytest.raises(EbbflowError, match=r"cannot be read"):
         Layers().add_file(tmp_path)
+
+
+# --- keys that have got other names --------------------------------------------------------------
+
+
+def test_a_key_of_the_first_edition_still_works_and_is_told() -> None:
+    layers = Layers()
+    layers.add_setting("warm_start.scale=20")
+    layers.add({"continuous": {"kl": 0.5, "first": "uniform"}}, "old.toml")
+    layers.add_key("methods", ["warm_start", "continuous"], "--methods")
+    config = layers.config()
+    assert config.parameters["warm_start"] == {"scale": 20}
+    assert config.parameters["continuous"] == {"kl": 0.5, "first": "uniform"}
+    assert layers.notes == [
+        "warm_start.scale (--set warm_start.scale=20) is called parameters.warm_start.scale now",
+        "continuous.kl (old.toml) is called parameters.continuous.kl now",
+        "continuous.first (old.toml) is called parameters.continuous.first now",
+    ]
+
+
+def test_the_later_of_an_old_and_a_new_name_wins() -> None:
+    layers = Layers()
+    layers.add_setting("parameters.warm_start.scale=1")
+    layers.add_setting("warm_start.scale=2")
+    assert layers.config().parameters["warm_start"]["scale"] == 2
+    layers.add_setting("parameters.warm_start.scale=3")
+    assert layers.config().parameters["warm_start"]["scale"] == 3

@@ -85,7 +85,7 @@ def test_biases_have_no_numbers_in_the_distance_that_leaves_them_out() -> None:
 
 
 def test_a_model_of_too_many_tensors_is_sent_to_the_exact_way() -> None:
-    with pytest.raises(EbbflowError, match=r'set warm_start\.signature to "exact"'):
+    with pytest.raises(EbbflowError, match=r'set parameters\.warm_start\.signature to "exact"'):
         plan(layout_of(*[9] * 2049), "per_tensor")
 
 

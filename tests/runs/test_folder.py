@@ -25,6 +25,7 @@ from ebbflow.config.resolved import Config
 from ebbflow.core import files
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Gradient, Session, State, Theta
 from ebbflow.runs import checkpoint, records
 from ebbflow.runs.folder import RunFolder
@@ -379,7 +380,7 @@ def stateful() -> Algorithm:
 def test_the_state_of_server_and_devices_survives(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "stateful", stateful)
+    monkeypatch.setitem(ALGORITHMS._records, "stateful", RegisteredAlgorithm("stateful", stateful))
     settings = {
         "algorithm": ["stateful"],
         "rounds": 4,
@@ -527,6 +528,9 @@ def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
     for added in ("wireless", "precision"):
         del checkpoint["config"][added]
     del checkpoint["config"]["partition"]["samples"]
-    del checkpoint["config"]["warm_start"]["signature"]
+    # The parameters of starts were sections of their own, and all of them were written down.
+    own = checkpoint["config"].pop("parameters")
+    checkpoint["config"]["warm_start"] = {"distance": "per_tensor", **own["warm_start"]}
+    del checkpoint["config"]["history"]["distance"]
     path.write_text(json.dumps(checkpoint))
     assert experiment.resume(run).rows == wanted

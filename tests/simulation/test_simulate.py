@@ -28,6 +28,7 @@ from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.rng import generator
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import Examples, ModelState, Session, State
@@ -419,7 +420,7 @@ def _prox() -> Algorithm:
 
 @pytest.fixture
 def two_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "prox", _prox)
+    monkeypatch.setitem(ALGORITHMS._records, "prox", RegisteredAlgorithm("prox", _prox))
 
 
 def by_name(rounds: Sequence[Round]) -> dict[tuple[str, str, int], list[Round]]:

@@ -14,6 +14,7 @@ from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, TrainingError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.experiment import build_world
@@ -103,7 +104,7 @@ def test_a_run_on_touched_rows_is_that_of_the_reference_engine(
             elementwise=True,
         )
 
-    monkeypatch.setitem(ALGORITHMS, "clipped", clipped)
+    monkeypatch.setitem(ALGORITHMS._records, "clipped", RegisteredAlgorithm("clipped", clipped))
     theirs = run(algorithm=["clipped"], **{"engine.kind": "sequential"})
     monkeypatch.setattr(Vectorised, "_mapped", None)
     ours = run(algorithm=["clipped"])

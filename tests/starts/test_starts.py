@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.starts import STARTS
@@ -189,3 +191,24 @@ def test_a_start_probes_and_keeps_what_its_record_says(name: str) -> None:
     assert (point.teacher is not None) == ("teacher" in record.keeps)
     assert bool(point.weights) == ("models" in record.keeps)
     assert bool(point.distances) == ("signatures" in record.keeps)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("warm_start", {"scale": -1}, r"parameters\.warm_start\.scale = -1 is refused"),
+        ("warm_start", {"scale": math.nan}, r"scale = nan is refused"),
+        ("warm_start", {"scale": "large"}, r"scale = 'large' is refused"),
+        ("warm_start", {"signature": "short"}, r"'exact' or 'sketch'"),
+        ("warm_start", {"distance": "per_tnsor"}, r"warm_start\.distance: .* mean per_tensor\?"),
+        ("warm_start", {"scael": 1}, r"no parameter 'scael': did you mean scale\?"),
+        ("continuous", {"kl": -0.5}, r"kl = -0\.5 is refused"),
+        ("continuous", {"first": "last"}, r"'none' or 'uniform'"),
+        ("previous", {"scale": 1}, r"parameters\.previous\.scale = 1: previous has no parameters"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused(
+    name: str, parameters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EbbflowError, match=message):
+        STARTS[name].build(parameters)

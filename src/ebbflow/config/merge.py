@@ -139,11 +139,11 @@ class Layers:
         return ".".join(path) or ".".join(str(part) for part in location)
 
 
-def upgraded(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration that was written down by any version as this one would write it."""
+def read_written(config: dict[str, Any], place: str) -> Config:
+    """Return a configuration that any version has written down."""
     layers = Layers()
-    layers.add(config, "checkpoint")
-    return layers.config().model_dump(mode="json")
+    layers.add(config, place)
+    return layers.config()
 
 
 def _leaves(

@@ -40,17 +40,17 @@ Share = Annotated[float | int | None, BeforeValidator(_share)]
 StepCount = Count | Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
-def _without_infinity(value: Any) -> Any:
-    # JSON has no infinity: in summary.json it is the word "inf", which a setting may say too.
-    if isinstance(value, dict):
-        return {key: _without_infinity(inner) for key, inner in value.items()}
-    return "inf" if value == math.inf else value
+def _with_infinity(value: Any) -> Any:
+    return math.inf if value == "inf" else value
 
 
-Parameters = Annotated[
-    dict[str, dict[str, bool | int | float | str]],
-    PlainSerializer(_without_infinity, when_used="json"),
+# JSON has no infinity: in summary.json it is the word "inf", which a setting may say too.
+Parameter = Annotated[
+    bool | int | float | str,
+    BeforeValidator(_with_infinity),
+    PlainSerializer(lambda value: "inf" if value == math.inf else value, when_used="json"),
 ]
+Parameters = dict[str, dict[str, Parameter]]
 """Parameters of algorithms, starts and models, by their names."""
 
 

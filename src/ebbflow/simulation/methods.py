@@ -63,11 +63,26 @@ def _algorithm(config: Config, name: str) -> Algorithm:
 
 def check_parameters(config: Config) -> None:
     """Refuse unknown or impossible parameters, also of what is not run this time."""
-    known: dict[str, Registered[Any]] = {**ALGORITHMS, **STARTS, **MODELS}
+    known = _with_parameters()
     for name, given in config.parameters.items():
         if name not in known:
             raise unknown(name, known, "algorithm, method or model", "parameters")
         known[name].checked(given)
+
+
+def set_parameters(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the parameters that are not what they are by default, as JSON has them."""
+    known = _with_parameters()
+    written = config.model_dump(mode="json", include={"parameters"})["parameters"]
+    own = {}
+    for name, given in written.items():
+        usual = known[name].defaults if name in known else {}
+        own[name] = {key: value for key, value in given.items() if value != usual.get(key)}
+    return {name: given for name, given in own.items() if given}
+
+
+def _with_parameters() -> dict[str, Registered[Any]]:
+    return {**ALGORITHMS, **STARTS, **MODELS}
 
 
 def _rates(world: World, algorithm: str) -> Rates:
