@@ -93,8 +93,8 @@ class ScheduleChoice(Section):
     """Who is here in which session.
 
     ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
-    leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present),
-    random stays and returns. ``cut`` says where the last two are cut into sessions.
+    leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present
+    on average), random stays and returns. ``cut`` says where the last two are cut into sessions.
     """
 
     kind: Literal["groups", "trace", "random"] = "groups"
