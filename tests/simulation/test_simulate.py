@@ -24,7 +24,7 @@ from ebbflow.core.algorithm import (
     Upload,
     weighted_upload,
 )
-from ebbflow.core.errors import TrainingError
+from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
@@ -44,7 +44,7 @@ from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import run_probe
 from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.tracks import Track, new_tracks
-from ebbflow.simulation.world import World
+from ebbflow.simulation.world import World, draw_cohort, draw_participants
 from tests.callbacks import Finals
 from tests.configs import digits, with_settings
 
@@ -363,8 +363,51 @@ def test_a_share_of_those_present_takes_part(
         draw = generator(100, "participants", cohort.session, cohort.round)
         assert cohort.devices == participants(draw, session.devices, sizes, given, weighting)
         assert cohort.samples == tuple(len(session.shards[device]) for device in cohort.devices)
+        assert (cohort.weights == ()) == (weighting == "uniform")
     if count < 4:
         assert len({cohort.devices for cohort, _ in played.trained if cohort.session % 2}) > 1
+
+
+def test_devices_drawn_by_size_do_not_count_their_size_again() -> None:
+    """On average over the draws a round moves the model as if all had taken part."""
+    unequal = ("partition.kind=dirichlet_labels", "partition.alpha=0.1")
+    world = build_world(
+        config_of(*unequal, "participation.weighting=weighted"),
+        digits(),
+        100,
+    )
+    session, draws = world.sessions[0], 2000
+    sizes = [session.samples(device) for device in session.devices]
+    assert max(sizes) > 2 * min(sizes)
+    engine = Sequential(world.model, world.dataset.train, world.recipe)
+    at = Lane(Algorithm("fedavg"), Broadcast(*world.initial, {}), 0.1, {})
+
+    @cache
+    def move(devices: tuple[int, ...]) -> Tensor:
+        ((total, _),) = engine([at], draw_cohort(world, session, 1, devices, 5, 16, "local"))
+        return (total.delta / total.samples).double()
+
+    everybody = move(session.devices)
+    for count in (1, 2, 3):
+        moves = torch.stack(
+            [
+                move(draw_participants(world, session, t, "participants", count))
+                for t in range(draws)
+            ]
+        )
+        deviation = float((moves.var(0).sum() / draws).sqrt())
+        assert float((moves.mean(0) - everybody).norm()) < 3 * deviation
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+def test_a_mean_over_all_devices_refuses_participants_drawn_by_size(algorithm: str) -> None:
+    settings = (f"algorithm={algorithm}", "participation.weighting=weighted")
+    with pytest.raises(EbbflowError, match=rf'"weighted" does not fit the algorithm {algorithm}, '):
+        recorded(*settings, "participation.share=2")
+    distilling = ("methods=continuous", "sessions=2", "participation.share=2")
+    recorded(*settings, *distilling)  # on FedAvg, whatever the algorithm
+    with pytest.raises(EbbflowError, match=r'set participation.weighting to "uniform", or choose'):
+        recorded(*settings, *distilling, "continuous.base=algorithm")
 
 
 def test_one_participants_model_becomes_the_global_one() -> None:

@@ -111,7 +111,10 @@ class ScheduleChoice(Section):
 
 
 class Participation(Section):
-    """The paper's A^(s,t): which of those present take part in a round."""
+    """The paper's A^(s,t): which of those present take part in a round.
+
+    ``weighting``: all are equally likely and count D_k, or they are drawn by D_k and count alike.
+    """
 
     share: Share = None
     weighting: Literal["uniform", "weighted"] = "uniform"

@@ -11,7 +11,7 @@ from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core import sketch
 from ebbflow.core.algorithm import Algorithm
-from ebbflow.core.errors import unknown
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.registry import Registered
 from ebbflow.core.start import Start
@@ -48,8 +48,23 @@ def methods_of(world: World) -> list[Method]:
             start = STARTS[name].build(config.parameters.get(name, {}))
             if start.sketch_distance is not None:
                 sketch.plan(world.model.layout, start.sketch_distance)  # refuse what cannot be
-            methods.append(Method(name, group, start, algorithm(start.algorithm or group), rates))
+            trained = algorithm(start.algorithm or group)
+            _check_weighting(config, trained)
+            methods.append(Method(name, group, start, trained, rates))
     return methods
+
+
+def _check_weighting(config: Config, algorithm: Algorithm) -> None:
+    """Refuse to draw devices by size for a server whose state is a mean of the devices' states.
+
+    Its mean counts every device by D_k, and participants drawn by size do not count so.
+    """
+    if config.participation.weighting == "weighted" and algorithm.rejoin is not None:
+        raise EbbflowError(
+            f'participation.weighting = "weighted" does not fit the algorithm {algorithm.name}, '
+            "whose server keeps the mean of what all devices remember: set participation.weighting "
+            'to "uniform", or choose another algorithm'
+        )
 
 
 def algorithm_name(config: Config, method: str, group: str) -> str:

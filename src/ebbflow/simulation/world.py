@@ -14,8 +14,8 @@ from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import local_batches
-from ebbflow.data.schedule import participants
 from ebbflow.sessions.memory import SessionRules
+from ebbflow.data.schedule import certain_size, participants
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ def draw_cohort(
         return tuple(rows for rows in drawn if len(rows) >= least)
 
     samples = tuple(session.samples(device) for device in devices)
+    weights: tuple[float, ...] = ()
+    if world.config.participation.weighting == "weighted":
+        # Larger devices are drawn more often: to count D_k as well would count their size twice.
+        size = certain_size([session.samples(device) for device in session.devices], len(devices))
+        weights = tuple(max(count, size) for count in samples)
     drawn = LazySequence(len(devices), batches)
     shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
     names = (world.seed, purpose)
-    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards)
+    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards, weights)
