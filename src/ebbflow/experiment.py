@@ -24,11 +24,12 @@ from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
 from ebbflow.core.types import Dataset, Examples, Model, ModelState, PastSession, Session
 from ebbflow.data import datasets
+from ebbflow.data.checks import data_warnings
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
-from ebbflow.models import MODELS, at_precision, load_weights
 from ebbflow.recording import Recorder, restore, rewind
+from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
 from ebbflow.runs import records, retention
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
@@ -234,12 +235,17 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     built = MODELS[kind].build(given, sample_shape, dataset.classes)
     model = at_precision(built, config.precision)
     initial = model.initial(torch_generator(seed, "initial"))
+    warnings = [*data_warnings(dataset, config.dataset)]
     if config.model.weights is not None:
-        initial, _ = load_weights(model, initial, Path(config.model.weights))
+        path = Path(config.model.weights)
+        initial, lacking = load_weights(model, initial, path)
+        warnings += lacking_warnings(model, path, lacking)
     initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
     sessions = build_sessions(config, dataset, seed)
     states = StateFile(config.engine.state_memory * 2**20)
-    return World(config, seed, dataset, model, initial, sessions, _rules(config, model), states)
+    rules = _rules(config, model)
+    told = tuple(warnings)
+    return World(config, seed, dataset, model, initial, sessions, rules, states, told)
 
 
 def _rules(config: Config, model: Model) -> SessionRules:

@@ -124,3 +124,16 @@ def test_a_warning_is_shown_once_a_method() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[0] == "warning seed 1, session 4, warm_start: the [weights] are flat"
+
+
+def test_warnings_about_the_run_as_a_whole_are_all_shown_once() -> None:
+    config, out = configured(), io.StringIO()
+    display = progress_display(config, Console(file=out))
+    for world in worlds(config):
+        texts = ("the [data] are odd", "the weights lack some")
+        events = [{"event": "warning", "seed": world.seed, "session": 1, "text": t} for t in texts]
+        display.started(world, world.sessions[0], events)
+    assert out.getvalue().splitlines() == [
+        "warning the [data] are odd",
+        "warning the weights lack some",
+    ]

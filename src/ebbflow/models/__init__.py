@@ -14,7 +14,7 @@ from ebbflow.models.module import from_module
 from ebbflow.models.precision import at_precision
 from ebbflow.models.resnet import resnet18, resnet34
 from ebbflow.models.softmax import softmax
-from ebbflow.models.weights import load_weights
+from ebbflow.models.weights import lacking_warnings, load_weights
 
 MODELS: Registry[Registered[Model]] = Registry("model")
 """Models by name; a factory takes the shape of one sample, the number of classes, and parameters
@@ -49,6 +49,7 @@ __all__ = [
     "embedding",
     "flops",
     "from_module",
+    "lacking_warnings",
     "load_weights",
     "mlp",
     "register_model",

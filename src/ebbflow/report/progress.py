@@ -44,14 +44,19 @@ class ProgressDisplay(Callback):
     def session_started(
         self, world: World, session: Session, events: Sequence[dict[str, Any]]
     ) -> None:
-        """Show warnings, each kind once for a method."""
+        """Show warnings: one for each method, and each one that is about the run as a whole."""
         for event in events:
-            kind = f"{event['event']} {event['algorithm']} {event['method']}"
-            if event["event"] == "warning" and kind not in self._warned:
-                self._warned.add(kind)
+            if event["event"] != "warning":
+                continue
+            text = event["text"]
+            kind = text
+            if "method" in event:
+                kind = f"{event['algorithm']} {event['method']}"
                 where = f"seed {event['seed']}, session {event['session']}, {event['method']}"
-                text = escape(f"{where}: {event['text']}")
-                self.console.print(f"[yellow]warning[/] {text}", soft_wrap=True)
+                text = f"{where}: {text}"
+            if kind not in self._warned:
+                self._warned.add(kind)
+                self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
 
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]

@@ -19,8 +19,13 @@ from ebbflow.simulation.world import World
 def start_events(
     world: World, session: Session, tracks: Sequence[Track], scores: Sequence[Score]
 ) -> list[dict[str, Any]]:
-    """Return where each method starts and what it drew on, and its warnings."""
-    return [
+    """Return where each method starts and what it drew on, and warnings.
+
+    Warnings about the data or the weights come with the first session and name no method.
+    """
+    about = {"event": "warning", "seed": world.seed, "session": session.index}
+    warnings = world.warnings if session.index == 1 else ()
+    return [{**about, "text": text} for text in warnings] + [
         event
         for track, score in zip(tracks, scores, strict=True)
         for event in _of_start(world, track, session, score)

@@ -22,7 +22,8 @@ from ebbflow.data.schedule import certain_size, participants
 class World:
     """All that methods share under one seed: data, model, initial weights, who comes and goes.
 
-    ``states`` is where what devices remember is kept, method by method.
+    ``states`` is where what devices remember is kept, method by method; ``warnings`` are sentences
+    about data and weights that the user should read before trusting the results.
     """
 
     config: Config
@@ -33,6 +34,7 @@ class World:
     sessions: Sequence[Session]
     rules: SessionRules
     states: StateFile
+    warnings: tuple[str, ...] = ()
 
     def labels_before(self, session: Session) -> tuple[int, ...]:
         """Return the labels of the session before this one."""
