@@ -664,6 +664,13 @@ def test_the_radius_keeps_every_model_in_the_ball() -> None:
     torch.testing.assert_close(wide.finals["previous", 4], free.finals["previous", 4])
 
 
+def test_a_server_that_steps_beyond_the_devices_models_stays_in_the_ball_too() -> None:
+    """A mean of models in the ball is in the ball, but what momentum adds to it need not be."""
+    settings = ("algorithm=fedavgm", "methods=previous", "rounds=4")
+    assert play(*settings).longest > 1.5
+    assert 0.9 < play(*settings, "local.radius=1.0").longest <= 1 + 1e-6
+
+
 # --- other schedules -----------------------------------------------------------------------------
 
 
