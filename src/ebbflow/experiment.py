@@ -28,8 +28,8 @@ from ebbflow.data.checks import data_warnings
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
-from ebbflow.recording import Recorder, restore, rewind
 from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
+from ebbflow.recording import Recorder, restore, rewind
 from ebbflow.runs import records, retention
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round

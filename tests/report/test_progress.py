@@ -132,7 +132,7 @@ def test_warnings_about_the_run_as_a_whole_are_all_shown_once() -> None:
     for world in worlds(config):
         texts = ("the [data] are odd", "the weights lack some")
         events = [{"event": "warning", "seed": world.seed, "session": 1, "text": t} for t in texts]
-        display.started(world, world.sessions[0], events)
+        display.session_started(world, world.sessions[0], events)
     assert out.getvalue().splitlines() == [
         "warning the [data] are odd",
         "warning the weights lack some",

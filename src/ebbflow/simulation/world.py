@@ -14,8 +14,8 @@ from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import local_batches
-from ebbflow.sessions.memory import SessionRules
 from ebbflow.data.schedule import certain_size, participants
+from ebbflow.sessions.memory import SessionRules
 
 
 @dataclass(frozen=True)
