@@ -25,7 +25,7 @@ import torch
 from ebbflow.core import sketch
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import DISTANCES, similarity_weights
-from ebbflow.core.types import Entry, ModelState, Sketch
+from ebbflow.core.types import ModelState, PastSession, Sketch
 from ebbflow.models import MODELS
 from ebbflow.runs.history import Store
 
@@ -33,14 +33,14 @@ KINDS, REAL, NOISE = 50, 4, 0.3
 LIMIT_MS, REPEATS = 200.0, 7
 
 
-class Synthetic(Entry):
+class Synthetic(PastSession):
     """A past session of another kind, of which there is a sketch and nothing else.
 
     The projection of a random unit vector to k numbers has entries N(0, 1/k).
     """
 
     def __init__(self, session: int, plan: sketch.Plan) -> None:
-        object.__setattr__(self, "session", session)
+        object.__setattr__(self, "number", session)
         self._plan = plan
 
     @property
@@ -48,8 +48,8 @@ class Synthetic(Entry):
         """The sketch, drawn anew each time: a past on disk is not in memory, either."""
         parts = self._plan.parts
         widths = np.concatenate([np.full(part.numbers, part.numbers) for part in parts])
-        kind = generator("benchmark", "kind", self.session % KINDS)
-        noise = generator("benchmark", "noise", self.session)
+        kind = generator("benchmark", "kind", self.number % KINDS)
+        noise = generator("benchmark", "noise", self.number)
         mixed = sum(
             factor * draw.standard_normal(self._plan.width, dtype=np.float32)
             for factor, draw in ((1.0, kind), (NOISE, noise))
@@ -104,12 +104,12 @@ def main() -> None:
         store = Store(Path(folder), layout, model.buffer_layout, plan)
         buffers = torch.zeros(model.buffer_layout.total)
         real = [
-            store.write(Entry(z, ModelState(drawn(z), buffers), drawn(z)))
+            store.write(PastSession(z, ModelState(drawn(z), buffers), drawn(z)))
             for z in range(2, 2 + REAL)
         ]
         before = resident("VmRSS")
         others = (Synthetic(z, plan) for z in range(2 + REAL, 2 + count))
-        entries: list[Entry] = [*real, *others]
+        entries: list[PastSession] = [*real, *others]
         table = sketch.Table(plan)
         table.lower_bounds(own, entries)  # puts the sketches into the matrix, once per session
         after = resident("VmRSS")
@@ -137,7 +137,9 @@ def main() -> None:
     print(f"  and while measuring  {most:.0f} MiB, mapped pages among them")
 
 
-def report(table: sketch.Table, own: torch.Tensor, entries: list[Entry], scale: float) -> None:
+def report(
+    table: sketch.Table, own: torch.Tensor, entries: list[PastSession], scale: float
+) -> None:
     """Print how long the running session's sketch and the comparison take."""
     sketched = sketch.sketch(own, table.plan)
     making = median_ms(lambda: sketch.sketch(own, table.plan))

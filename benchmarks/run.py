@@ -10,8 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.results import Suite
-from ebbflow.config.schema import nearest
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 
 SUITES = {
     "W1": "benchmarks.suites:w1",
@@ -36,7 +35,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         if name.lower() not in by_lower:
-            raise nearest(name, SUITES, "benchmark", "bench")
+            raise unknown(name, SUITES, "benchmark", "bench")
         found.append(by_lower[name.lower()])
     return [name for name in SUITES if name in found] if found else list(SUITES)
 

@@ -15,7 +15,7 @@ from benchmarks.memory import Peak
 from benchmarks.results import Check, Row, Suite
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import Dataset, Examples

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 

@@ -95,11 +95,15 @@ def test_settings_have_dots_and_win_over_shortcuts_presets_and_file(tmp_path: Pa
     found = ebbflow.compare(
         config=tmp_path / "own.toml",
         preset=["demo", "authors-code"],
-        settings={"warm_start.scale": 5, "rounds": 2},
+        settings={"parameters.warm_start.scale": 5, "rounds": 2},
         **TINY,
     ).config
     assert (found["window"], found["local"]["rule"]) == ([7], "one_pass")
-    assert (found["warm_start"]["scale"], found["rounds"], found["sessions"]) == (5, 2, 4)
+    assert (found["parameters"]["warm_start"]["scale"], found["rounds"], found["sessions"]) == (
+        5,
+        2,
+        4,
+    )
 
 
 def test_a_single_value_stands_for_a_list() -> None:

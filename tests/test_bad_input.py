@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
+from tests.callbacks import StopAfter, Stopped
 from tests.test_cli import TINY, Answer, ebbflow, process, tree
-from tests.watchers import StopAfter, Stopped
 
 
 def assert_refused(answer: Answer, *says: str) -> None:
@@ -146,8 +146,8 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
     ),
     "unknown model": ("--set model.kind=softmx", ["softmx", "model.kind", "did you mean softmax?"]),
     "unknown distance": (
-        "--set warm_start.distance=per_tnsor",
-        ["per_tnsor", "warm_start.distance", "did you mean per_tensor?"],
+        "--set parameters.warm_start.distance=per_tnsor",
+        ["per_tnsor", "parameters.warm_start.distance", "did you mean per_tensor?"],
     ),
     "unknown preset": ("--preset dmo", ["dmo", "--preset", "did you mean demo?"]),
     "unknown preset in a file": ("preset.toml", ["dmo", "preset.toml", "did you mean demo?"]),
@@ -193,8 +193,8 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
         ["parameters.fedprox = 1", "--set"],
     ),
     "an unknown target of distillation": (
-        "--methods continuous --set continuous.target=studnet",
-        ["continuous.target", "studnet", "'teacher' or 'mixed'"],
+        "--methods continuous --set parameters.continuous.target=studnet",
+        ["parameters.continuous.target", "studnet", "'teacher' or 'mixed'"],
     ),
     "an unknown boundary": ("--set boundary.state=kept", ["kept", "'reset' or 'keep'"]),
     # values that an algorithm divides by, or that are no numbers at all
@@ -376,7 +376,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layers.add({**settings, "dataset": "good.npz", "checkpoint": {"seconds": 1e-6}}, "test")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.chdir(folder)
-        experiment.run(layers.config(), Path("run"), watchers=[StopAfter(11)])
+        experiment.run(layers.config(), Path("run"), callbacks=[StopAfter(11)])
     return folder
 
 

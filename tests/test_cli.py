@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from ebbflow import __version__, cli, experiment
-from ebbflow.config.merge import preset_text
+from ebbflow.config.presets import preset_text
 from ebbflow.data import datasets
 
 TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")
@@ -227,13 +230,47 @@ def test_without_a_transition_the_first_one_is_named(tmp_path: Path) -> None:
 
 
 def test_weights_that_say_nothing_are_warned_about_once(tmp_path: Path) -> None:
-    flat = ("--sessions", "6", "--set", "warm_start.scale=0.001", "--out", str(tmp_path / "run"))
+    flat = (
+        "--sessions",
+        "6",
+        "--set",
+        "parameters.warm_start.scale=0.001",
+        "--out",
+        str(tmp_path / "run"),
+    )
     answer = ebbflow("compare", *TINY, *flat)
     warnings = [line for line in answer.err.splitlines() if line.startswith("warning")]
     assert len(warnings) == 1
     assert "nearly uniform" in warnings[0]
-    assert "raise warm_start.scale" in warnings[0]
+    assert "raise parameters.warm_start.scale" in warnings[0]
     assert "warning" not in answer.out
+
+
+def test_data_and_weights_that_are_doubtful_are_warned_about_once(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    x, y = draw.normal(size=(60, 5)) * [1, 1, 1, 1, 1000], np.arange(60) % 3
+    data, weights, out = (tmp_path / name for name in ("own.npz", "body.safetensors", "run"))
+    np.savez(data, x_train=x, y_train=y, x_test=x[:20], y_test=np.minimum(y, 1)[:20])
+    save_file({"hidden.weight": torch.zeros(4, 5), "hidden.bias": torch.zeros(4)}, weights)
+    small = ("--sessions", "2", "--rounds", "1", "--devices", "2", "--seeds", "1,2")
+    model = ("model.kind=mlp", "parameters.mlp.hidden=4", f"model.weights={weights}")
+    settings = [part for setting in model for part in ("--set", setting)]
+    answer = ebbflow("compare", "--dataset", str(data), *small, *settings, "--out", str(out))
+    warnings = [line for line in answer.err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 3
+    assert warnings[0].startswith("warning the features of own differ by a factor of ")
+    assert warnings[1].startswith("warning only the training set of own has samples of the label 2")
+    assert warnings[2] == (
+        f'warning model.weights = "{weights}" lacks 2 of the 4 tensors of the model mlp '
+        "(head.weight, head.bias): they start as in a new model; add them to the file if they "
+        "should not"
+    )
+    lines = (out / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert sum(event["event"] == "warning" for event in events) == 2 * 3
+    for command in ("metrics", "cost", "history"):
+        arguments = ("ls", str(out)) if command == "history" else (str(out),)
+        assert ebbflow(command, *arguments).code == 0
 
 
 def test_brackets_in_a_path_are_not_markup(tmp_path: Path) -> None:

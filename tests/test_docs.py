@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,19 +13,35 @@ import ebbflow
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.merge import Layers, keys
-from ebbflow.config.schema import Config
-from ebbflow.data.datasets import LOADERS
+from ebbflow.config.schema import Settings
+from ebbflow.core.registry import Registry
+from ebbflow.data.datasets import DATASETS
 from ebbflow.models import MODELS
-from ebbflow.starts import INITIALISERS
+from ebbflow.starts import STARTS
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_every_key_is_documented_and_no_other() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    table = page.split("## Keys")[1].split("## By data set")[0]
+    table = page.split("## Keys")[1].split("## Parameters of starts")[0]
     documented = re.findall(r"^\| `([a-z_.]+)`", table, flags=re.MULTILINE)
-    assert documented == list(keys(Config))
+    assert documented == list(keys(Settings))
+
+
+def test_every_parameter_of_a_start_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    table = page.split("## Parameters of starts")[1].split("## By data set")[0]
+    rows = re.findall(r"^\| `parameters\.(\w+)\.(\w+)` \| ([^|]+) \|", table, flags=re.MULTILINE)
+    documented = {(start, key): default for start, key, default in rows}
+    known = {
+        (name, key): default
+        for name, record in STARTS.items()
+        for key, default in record.defaults.items()
+    }
+    assert documented.keys() == known.keys()
+    for place, default in documented.items():
+        assert default in ("by data set", f"`{json.dumps(known[place])}`")
 
 
 def test_defaults_by_data_set_are_as_documented() -> None:
@@ -34,11 +52,14 @@ def test_defaults_by_data_set_are_as_documented() -> None:
     for name, cells in rows:
         layers = Layers()
         layers.add_key("dataset", "own.npz" if name == "own data" else name, "test")
+        layers.add_key("methods", list(STARTS), "test")
         config = layers.config()
         rate = config.lr.algorithms["fedavg"]
+        usual = config.parameters
         shown = (
             f"{config.model.kind} | {config.rounds} | {config.partition.devices} | "
-            f"{config.local.batch} | {config.warm_start.scale:g} | {config.continuous.kl:g} | "
+            f"{config.local.batch} | {usual['warm_start']['scale']:g} | "
+            f"{usual['continuous']['kl']:g} | "
             f"{rate.initial:g}, {rate.floor:g}"
         )
         assert cells == shown
@@ -74,15 +95,27 @@ def test_python_in_the_readme_runs() -> None:
 
 
 def test_what_a_reader_adds_by_the_page_on_extending_works(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The page registers things: the registries are put back afterwards.
-    for registry in (ALGORITHMS, INITIALISERS, LOADERS, MODELS):
-        for name in ("fednova", "every_other", "blobs", "narrow"):
-            monkeypatch.setitem(registry, name, None)
-            monkeypatch.delitem(registry, name)
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
-        exec(compile(block, "extending.md", "exec"), names)
-    assert {"fednova", "every_other", "blobs", "narrow"} <= names.keys()
+    registries: list[Registry[Any]] = [ALGORITHMS, STARTS, DATASETS, MODELS]
+    before = [set(registry) for registry in registries]
+    try:
+        for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+            exec(compile(block, "extending.md", "exec"), names)
+        pairs = list(zip(registries, before, strict=True))
+        added = {name for registry, old in pairs for name in registry.keys() - old}
+        assert added == {"fednova", "every_other", "nearest", "blobs", "narrow"}
+    finally:  # what the page registers is of no use to other tests
+        for registry, old in zip(registries, before, strict=True):
+            for name in registry.keys() - old:
+                registry.unregister(name)
+
+
+def test_documents_and_examples_import_from_the_front_door() -> None:
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        page = path.read_text(encoding="utf-8")
+        for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+            assert "ebbflow.core" not in block, f"{path.name} imports from ebbflow.core"

@@ -18,29 +18,32 @@ from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.simulate import Track, new_tracks, simulate
+from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
 from examples.algorithm1 import Outcome, algorithm1
-from tests.watchers import Deaf
 
 METHODS = ("warm_start", "previous")
 
 
-class Notes(Deaf):
+class Notes(Callback):
     """Keeps accuracies and weights of every method."""
 
     def __init__(self) -> None:
         self.accuracies: dict[str, dict[int, list[float]]] = {name: {} for name in METHODS}
         self.weights: dict[str, dict[int, dict[int, float]]] = {name: {} for name in METHODS}
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         for event in events:
             if event["event"] == "start" and event["weights"]:
                 weights = {int(z): weight for z, weight in event["weights"].items()}
                 self.weights[event["method"]][session.index] = weights
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         for r in rounds:
@@ -105,7 +108,7 @@ def test_plain_torch_gives_the_numbers_of_the_library(
 def test_so_it_does_with_other_pilots_probes_and_sensitivity() -> None:
     plain = algorithm1(seed=7, sessions=5, pilots=2, rounds=3, probes=2, scale=1.5)
     settings = ("seeds=7", "sessions=5", "pilot.sessions=2", "rounds=3", "probe.rounds=2")
-    ours = library(*settings, "warm_start.scale=1.5")["warm_start"]
+    ours = library(*settings, "parameters.warm_start.scale=1.5")["warm_start"]
     assert_same(plain, ours)
     assert_same_weights(plain, ours)
     assert min(plain.mu[5].values()) > 0.01  # the weights are those of a real mixture

@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Examples, Session, State
 from ebbflow.experiment import fingerprint, read_config, resume, run
 from ebbflow.runs.records import Records, Round, read_manifest
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.roster import build_sessions
-from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 from tests.configs import digits, with_settings
-from tests.watchers import Deaf
 
 SMALL = ("seeds=[100, 200]", "rounds=2", "partition.devices=4", "sessions=4", "engine.workers=1")
 
@@ -36,7 +37,7 @@ class CrashError(Exception):
     """What a test stops a run with."""
 
 
-class Crasher(Deaf):
+class Crasher(Callback):
     """A watcher that stops a run when so many rounds are over, before the next session starts.
 
     With ``within`` it stops right after the round, before anything else is saved.
@@ -46,11 +47,13 @@ class Crasher(Deaf):
         self.left = rounds
         self.within = within
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         if self.left == 0:
             raise CrashError
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.left -= 1
@@ -73,7 +76,10 @@ def told(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         ("algorithm=fedavgg", r"algorithm: .* did you mean fedavg"),
         ("model.kind=softmaxx", r"model\.kind: .* did you mean softmax\?"),
         ("partition.kind=dirichlett", r"partition\.kind: .* did you mean dirichlet"),
-        ("warm_start.distance=per_tensors", r"warm_start\.distance: .* did you mean per_tensor\?"),
+        (
+            "parameters.warm_start.distance=per_tensors",
+            r"warm_start\.distance: .* did you mean per_tensor\?",
+        ),
         ("device=gpu", r'device = "gpu" is no torch device'),
     ],
 )
@@ -141,18 +147,18 @@ def test_a_folder_holds_what_memory_holds(tmp_path: Path) -> None:
 
 
 def test_summary_rows_are_strict_json(tmp_path: Path) -> None:
-    run(config_of("warm_start.scale=inf", "seeds=1"), tmp_path, dataset=digits())
+    run(config_of("parameters.warm_start.scale=inf", "seeds=1"), tmp_path, dataset=digits())
 
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
     json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
-    assert read_config(tmp_path) == config_of("warm_start.scale=inf", "seeds=1")
+    assert read_config(tmp_path) == config_of("parameters.warm_start.scale=inf", "seeds=1")
 
 
 def test_a_finished_run_is_only_read_again(tmp_path: Path) -> None:
     first = run(config_of(), tmp_path, dataset=digits())
-    again = resume(tmp_path, dataset=digits(), watchers=[Crasher(0)])
+    again = resume(tmp_path, dataset=digits(), callbacks=[Crasher(0)])
     assert (again.rounds, again.rows, again.events) == (first.rounds, first.rows, first.events)
 
 
@@ -181,7 +187,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
 ) -> None:
     config = config_of(*KEEP_TWO, f"checkpoint.seconds={seconds}")
     with pytest.raises(CrashError):
-        run(config, tmp_path, dataset=digits(), watchers=[Crasher(rounds, within)])
+        run(config, tmp_path, dataset=digits(), callbacks=[Crasher(rounds, within)])
     resumed = resume(tmp_path, dataset=digits())
     assert resumed.rounds == whole.rounds
     assert resumed.rows == whole.rows
@@ -216,17 +222,17 @@ def _drifting() -> Algorithm:
 def test_the_state_of_an_algorithm_survives_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "drifting", _drifting)
+    monkeypatch.setitem(ALGORITHMS._records, "drifting", RegisteredAlgorithm("drifting", _drifting))
     settings = ("algorithm=drifting", "seeds=1", "rounds=4", "checkpoint.seconds=1e-9")
     config = config_of(*settings, "participation.share=2")
     with pytest.raises(CrashError):
-        run(config, tmp_path, dataset=digits(), watchers=[Crasher(14, within=True)])
+        run(config, tmp_path, dataset=digits(), callbacks=[Crasher(14, within=True)])
     assert resume(tmp_path, dataset=digits()).rounds == run(config, dataset=digits()).rounds
 
 
 def test_changed_data_are_refused_on_resuming(tmp_path: Path) -> None:
     with pytest.raises(CrashError):
-        run(config_of(), tmp_path, dataset=digits(), watchers=[Crasher(3, within=True)])
+        run(config_of(), tmp_path, dataset=digits(), callbacks=[Crasher(3, within=True)])
     x = digits().train.x.clone()
     x[0, 0, 0, 0] += 1
     other = replace(digits(), train=Examples(x, digits().train.y))

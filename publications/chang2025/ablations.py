@@ -89,7 +89,7 @@ def _variant_label(name: str, family: Family) -> str:
         return config.pilot.combine
     if name == "probe-rounds":
         return f"V = {config.probe.rounds}"
-    return f"R = {config.warm_start.scale:g}"
+    return f"R = {config.parameters['warm_start']['scale']:g}"
 
 
 def _wanted(name: str, dataset: str, changed: Mapping[str, Any]) -> str:
@@ -97,7 +97,7 @@ def _wanted(name: str, dataset: str, changed: Mapping[str, Any]) -> str:
         return str(changed["pilot.combine"])
     if name == "probe-rounds":
         return f"V = {changed['probe.rounds']}"
-    return f"R = {changed.get('warm_start.scale', SIMILARITY_SCALES[dataset][0]):g}"
+    return f"R = {changed.get('parameters.warm_start.scale', SIMILARITY_SCALES[dataset][0]):g}"
 
 
 def ablation(name: str, results: Path, window: Window) -> Report:

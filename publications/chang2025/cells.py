@@ -15,8 +15,9 @@ from typing import Any
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import Row, settings
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.files import sha256
+from ebbflow.simulation.methods import set_parameters
 
 BEHAVIOUR = "authors-code"
 """The reading of the paper that is run: what its authors' code does."""
@@ -39,7 +40,8 @@ TRAINING_SAMPLES = {
 
 def result_settings(config: Config) -> dict[str, Any]:
     """Return the settings that a result depends on, as JSON has them."""
-    return config.model_dump(mode="json", exclude=_excluded())
+    values = config.model_dump(mode="json", exclude=_excluded())
+    return {**values, "parameters": set_parameters(config)}
 
 
 def digest(config: Config) -> str:
@@ -48,6 +50,7 @@ def digest(config: Config) -> str:
     Defaults are left out, so that a key that is added to the configuration changes no digest.
     """
     values = config.model_dump(mode="json", exclude=_excluded(), exclude_defaults=True)
+    values["parameters"] = set_parameters(config)
     return sha256(json.dumps(values, sort_keys=True).encode())[:16]
 
 

@@ -261,6 +261,7 @@ def translated(
     from chang2025.command_line import BEHAVIOUR, translate
     from ebbflow.cli.experiments import default_folder, launch
     from ebbflow.config.merge import Layers
+    from ebbflow.simulation.methods import check_parameters
 
     if not run and (json or out is not None):
         raise EbbflowError("--out and --json say what becomes of a run: add --run")
@@ -270,6 +271,7 @@ def translated(
     for key, value in translation.settings.items():
         layers.add_key(key, value, translation.places.get(key, "translate"))
     resolved = layers.config()
+    check_parameters(resolved)
     if not run:
         typer.echo(translation.toml(), nl=False)
         return

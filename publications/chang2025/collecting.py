@@ -15,7 +15,7 @@ from chang2025.study_cells import SCALES, Scale
 from chang2025.windows import Window
 from ebbflow.analysis.metrics import mean_and_deviation
 from ebbflow.config.paper_rows import KINDS, SEEDS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 
 
 @dataclass(frozen=True)

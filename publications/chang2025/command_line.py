@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from chang2025.flags import FLAGS, METHODS
 from ebbflow.config.paper_rows import PARAMETERS, Row, settings
-from ebbflow.config.schema import nearest
 from ebbflow.config.toml_text import toml
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 
 BEHAVIOUR = "authors-code"
 """The preset below all that the flags say."""
@@ -59,6 +58,8 @@ _LIMITS = {
     "moon_mu": math.inf,
     "moon_tau": math.inf,
     "acg_beta": math.inf,
+    "kl_coefficient": math.inf,
+    "similarity_scale": math.inf,
     "acg_lambda": 1.0,
 }
 
@@ -94,7 +95,7 @@ def translate(
     given = {name: value for name, value in flags.items() if value is not None}
     row = _row(given, true_scaffold)
     notes = _notes(row, given, true_scaffold, use_gpu)
-    values = settings(row) | {"device": "cpu", "warm_start.distance": "per_tensor"}
+    values = settings(row) | {"device": "cpu", "parameters.warm_start.distance": "per_tensor"}
     for algorithm, parameters in PARAMETERS.items():
         values |= {f"parameters.{algorithm}.{name}": value for name, value in parameters.items()}
     places = {flag.key: "default" for flag in FLAGS if flag.key in values}
@@ -242,7 +243,7 @@ def _spelled(written: str, spellings: Mapping[str, str], what: str, flag: str) -
     for spelling, meaning in spellings.items():
         if _plain(spelling) == _plain(written):
             return meaning
-    raise nearest(written, spellings, what, flag)
+    raise unknown(written, spellings, what, flag)
 
 
 def _plain(name: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from chang2025.published_costs import PAPER_ROUND, published, published_rounds
 from ebbflow.analysis.cost import MODELS, device_costs, draw_fleet, round_task, together
 from ebbflow.analysis.run_costs import Estimate, estimate, sweep
-from ebbflow.config.merge import Layers, preset
+from ebbflow.config.merge import Layers
+from ebbflow.config.presets import preset
 from ebbflow.config.schema import Wireless
 from ebbflow.core.files import write_atomically
 from ebbflow.report.cost_tables import sweep_picture

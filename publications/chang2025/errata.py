@@ -23,7 +23,7 @@ READING = (
         "similarity weights",
         "The distance is printed as a plain two-norm. The authors' code normalises every tensor, "
         "leaves biases out and averages over tensors; only that gives R = 10 a meaning.",
-        "`warm_start.distance`; both are shown above",
+        "`parameters.warm_start.distance`; both are shown above",
     ),
     Erratum(
         "start of session P+1",
@@ -36,7 +36,8 @@ READING = (
         "It is FedAvg with distillation whatever the algorithm of the row, which is why its "
         "numbers under MOON, FedProx and FedACG are the same. In its first session its teacher is "
         "a network of zeros, which makes that session one of label smoothing.",
-        "`continuous.base`, `continuous.first`; `untaught` in the fit is without it",
+        "`parameters.continuous.base`, `parameters.continuous.first`; `untaught` in the fit is "
+        "without it",
     ),
     Erratum(
         "SCAFFOLD",

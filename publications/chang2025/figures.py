@@ -20,7 +20,7 @@ from chang2025.time_to_accuracy import TARGETS, Adaptation, all_adaptations
 from ebbflow.analysis.run_costs import model_size, sweep, task_of
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import ALGORITHMS, DATASETS
-from ebbflow.config.schema import resolve
+from ebbflow.config.resolve import resolve
 from ebbflow.core.errors import EbbflowError
 from ebbflow.report.cost_tables import sweep_picture
 from ebbflow.report.plots import draw_curves, drawing

@@ -156,7 +156,8 @@ def printed_distance(results: Path, window: Window) -> tuple[list[str], list[Gri
     far = {name: farthest(r, algorithm) for name, r in (("a", authors), ("p", printed))}
     nearly = far["p"] <= CLOSE
     lines = [
-        f"With R = {printed.config.warm_start.scale:g} and the distance as it is printed, "
+        f"With R = {printed.config.parameters['warm_start']['scale']:g} and the distance as it is "
+        "printed, "
         f"||G_s - G_z||, the weights on {DATASETS[DATASET]} (overlap {split.overlap}, alpha "
         f"{split.alpha}, {algorithm}, seed {SEED}) are {'nearly uniform: ' if nearly else ''}at "
         f"most {far['p']:.3f} away from uniform; "

@@ -70,8 +70,8 @@ class Reading:
         return {
             "local.rule": self.rule,
             "pilot.carry_over": self.carry_over,
-            "warm_start.distance": self.distance,
-            "continuous.first": self.first,
+            "parameters.warm_start.distance": self.distance,
+            "parameters.continuous.first": self.first,
         }
 
 

@@ -58,12 +58,12 @@ FLAGS = (
     Flag("prox_alpha", float, "parameters.fedprox.mu", "FedProx: mu."),
     Flag("moon_mu", float, "parameters.moon.mu", "MOON: mu."),
     Flag("moon_tau", float, "parameters.moon.tau", "MOON: tau."),
-    Flag("kl_coefficient", float, "continuous.kl", "What the distillation counts."),
+    Flag("kl_coefficient", float, "parameters.continuous.kl", "What the distillation counts."),
     Flag("acg_beta", float, "parameters.fedacg.beta", "FedACG: beta."),
     Flag("acg_lambda", float, "parameters.fedacg.momentum", "FedACG: lambda."),
     Flag("num_round_grad_cal", int, "probe.rounds", "V."),
-    Flag("similarity", str, "warm_start.distance", "two_norm or inner_product."),
-    Flag("similarity_scale", float, "warm_start.scale", "R."),
+    Flag("similarity", str, "parameters.warm_start.distance", "two_norm or inner_product."),
+    Flag("similarity_scale", float, "parameters.warm_start.scale", "R."),
 )
 """The flags of the paper's launch command, in its order."""
 

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 from chang2025.cells import Cell, result_settings
 from chang2025.windows import Window
 from ebbflow.analysis import accounting
-from ebbflow.config.schema import Config
+from ebbflow.config.merge import read_written
+from ebbflow.config.resolved import Config
 from ebbflow.core import counters
 from ebbflow.core.counters import Cost
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import ENVIRONMENT, Records, Round, read_json
+from ebbflow.simulation.methods import algorithm_name
 
 FORMAT = 1
 UNRECORDED_CAPABILITY = "AVX2"
@@ -58,7 +60,7 @@ class Result:
     @cached_property
     def config(self) -> Config:
         """The configuration it was made with."""
-        return Config.model_validate(self.facts["config"])
+        return read_written(self.facts["config"], self.name)
 
     @property
     def capability(self) -> str:
@@ -125,9 +127,8 @@ class Result:
     def _costs(
         self, key: CurveKey, work: Mapping[str, Mapping[str, int]], probed: bool
     ) -> counters.Costs:
-        up, down = self.facts["sent"][key.algorithm]
-        if key.method == "continuous" and self.config.continuous.base == "fedavg":
-            up, down = self.facts["sent"].get("fedavg", (up, down))
+        sent_by, group = self.facts["sent"], key.algorithm
+        up, down = sent_by.get(algorithm_name(self.config, key.method, group), sent_by[group])
         costs: counters.Costs = {}
         for stage, counts in work.items():
             if stage == counters.PROBE and not probed:
@@ -163,7 +164,7 @@ def write_result(
         "starts": _starts(records.events),
         "config": result_settings(cell.config),
     }
-    write_atomically(facts, _compact(content).encode())
+    write_atomically(facts, compact(content).encode())
     return table, facts
 
 
@@ -187,7 +188,7 @@ def _csv(rounds: Iterable[Round]) -> str:
     return text.getvalue()
 
 
-def _compact(content: Mapping[str, Any]) -> str:
+def compact(content: Mapping[str, Any]) -> str:
     """Return JSON with a line for every key of the first level."""
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

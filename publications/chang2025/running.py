@@ -151,10 +151,10 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
     with closing(progress_display(config)) as display:
         if resumed:
-            records = experiment.resume(folder, dataset=data, watchers=[display])
+            records = experiment.resume(folder, dataset=data, callbacks=[display])
         else:
             shutil.rmtree(folder, ignore_errors=True)  # a stopped run with other settings
-            records = experiment.run(config, folder, dataset=data, watchers=[display])
+            records = experiment.run(config, folder, dataset=data, callbacks=[display])
     measured: dict[str, Any] = {
         "capability": capability(),
         "resumed": resumed,
@@ -167,7 +167,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
         from ebbflow.analysis.run_bounds import examine  # noqa: PLC0415
 
         with closing(progress_display(config)) as display:
-            measured["bound"] = examine(folder, watchers=[display]).as_json()
+            measured["bound"] = examine(folder, callbacks=[display]).as_json()
     write_result(cell, records, results, measured)
     if not keep:
         shutil.rmtree(folder)

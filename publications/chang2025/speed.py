@@ -16,14 +16,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chang2025.cells import TRAINING_SAMPLES, Cell, DataSplit, make_cell
-from ebbflow.config.schema import LABEL_KINDS, Config
+from ebbflow.config.resolve import LABEL_KINDS
+from ebbflow.config.resolved import Config
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
+from ebbflow.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
     from ebbflow.runs.records import Round
-    from ebbflow.simulation.simulate import Track
+    from ebbflow.simulation.tracks import Track
     from ebbflow.simulation.world import World
 
 FILE = "speed.json"
@@ -121,21 +123,23 @@ def measured_speeds() -> dict[str, float]:
 # --- measuring -----------------------------------------------------------------------------------
 
 
-class _Clock:
+class _Clock(Callback):
     """A watcher that notes when the rounds of the last session are over."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         self.times = []
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.times.append(time.perf_counter())
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         pass
 
 
@@ -145,7 +149,7 @@ def measure(sample: TimedRun) -> float:
 
     cell = _short(sample)
     clock = _Clock()
-    experiment.run(cell.config, watchers=[clock])
+    experiment.run(cell.config, callbacks=[clock])
     gaps = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
     train = sample.train or cell.config.data.limit_train or TRAINING_SAMPLES[sample.dataset]
     done = device_steps(cell.config, train) * lanes(cell.config, cell.config.sessions)

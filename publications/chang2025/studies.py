@@ -29,7 +29,7 @@ from chang2025.study_cells import (
     twenty_device_cells,
 )
 from ebbflow.config.paper_rows import DATASETS, SEEDS
-from ebbflow.config.schema import nearest
+from ebbflow.core.errors import unknown
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ APPENDIX_STUDIES = tuple(name for name in STUDIES if name.startswith("first10"))
 def study(name: str) -> Study:
     """Return a table or figure by its id."""
     if name not in STUDIES:
-        raise nearest(name, STUDIES, "table or figure", "ID")
+        raise unknown(name, STUDIES, "table or figure", "ID")
     return STUDIES[name]
 
 

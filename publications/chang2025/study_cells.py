@@ -184,7 +184,7 @@ def probe_variants(dataset: str) -> list[tuple[str, dict[str, Any]]]:
 def scale_variants(dataset: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the values of R with the marks of their cells; the first is the usual one."""
     others = SIMILARITY_SCALES[dataset][1:]
-    return [("", {}), *((f"r{r:g}", {"warm_start.scale": r}) for r in others)]
+    return [("", {}), *((f"r{r:g}", {"parameters.warm_start.scale": r}) for r in others)]
 
 
 def pilot_variants(dataset: str) -> list[tuple[str, dict[str, Any]]]:

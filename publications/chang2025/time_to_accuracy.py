@@ -29,6 +29,7 @@ from ebbflow.config.paper_rows import DATASETS
 from ebbflow.config.schema import Wireless
 from ebbflow.core import counters
 from ebbflow.report.cost_tables import amount
+from ebbflow.simulation.methods import algorithm_name
 
 ID = "time-to-accuracy"
 TARGETS = {"svhn": 0.97}
@@ -87,8 +88,7 @@ def adaptations(family: Family) -> list[Adaptation]:
             rounds = [t for s in each for t in s.rounds]
             probed = [t for s in each for t in s.with_probe if math.isfinite(t)]
             there = [t for t in rounds if math.isfinite(t)]
-            distils = method == "continuous" and config.continuous.base == "fedavg"
-            one = _round(family, "fedavg" if distils else algorithm)
+            one = _round(family, algorithm_name(config, method, algorithm))
             gain = gains.get((algorithm, method))
             adapted.append(
                 Adaptation(

@@ -1,9 +1,12 @@
 """ebbflow: federated learning when devices come and go.
 
 >>> import ebbflow
->>> found = ebbflow.compare("digits", sessions=4, rounds=2, seeds=[1], devices=4)
->>> sorted({row["method"] for row in found.rows})
+>>> records = ebbflow.compare("digits", sessions=4, rounds=2, seeds=[1], devices=4)
+>>> sorted({row["method"] for row in records.rows})
 ['average', 'previous', 'warm_start']
+
+Everything that an extension needs is here: docs/extending.md shows how to add an algorithm, a
+start, a model or a data set.
 """
 
 from __future__ import annotations
@@ -12,26 +15,94 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ebbflow.algorithms import ALGORITHMS as ALGORITHMS
+    from ebbflow.algorithms import register_algorithm as register_algorithm
     from ebbflow.api import compare as compare
     from ebbflow.api import resume as resume
     from ebbflow.api import run as run
+    from ebbflow.core.algorithm import Affine as Affine
+    from ebbflow.core.algorithm import Algorithm as Algorithm
+    from ebbflow.core.algorithm import Broadcast as Broadcast
+    from ebbflow.core.algorithm import LocalRun as LocalRun
+    from ebbflow.core.algorithm import Population as Population
+    from ebbflow.core.algorithm import Upload as Upload
+    from ebbflow.core.algorithm import average as average
+    from ebbflow.core.algorithm import cross_entropy as cross_entropy
+    from ebbflow.core.algorithm import weighted_upload as weighted_upload
     from ebbflow.core.errors import EbbflowError as EbbflowError
+    from ebbflow.core.rng import generator as generator
+    from ebbflow.core.rng import torch_generator as torch_generator
+    from ebbflow.core.start import Situation as Situation
+    from ebbflow.core.start import Start as Start
+    from ebbflow.core.start import StartingPoint as StartingPoint
+    from ebbflow.core.types import Dataset as Dataset
+    from ebbflow.core.types import Examples as Examples
+    from ebbflow.core.types import Layout as Layout
+    from ebbflow.core.types import Model as Model
+    from ebbflow.core.types import ModelState as ModelState
+    from ebbflow.core.types import Output as Output
+    from ebbflow.core.types import PastSession as PastSession
+    from ebbflow.core.types import Session as Session
+    from ebbflow.core.vector import mix as mix
+    from ebbflow.data.datasets import DATASETS as DATASETS
+    from ebbflow.data.datasets import register_dataset as register_dataset
+    from ebbflow.models import MODELS as MODELS
+    from ebbflow.models import from_module as from_module
+    from ebbflow.models import register_model as register_model
     from ebbflow.runs.records import Records as Records
+    from ebbflow.simulation.callbacks import Callback as Callback
+    from ebbflow.starts import STARTS as STARTS
+    from ebbflow.starts import register_start as register_start
 
-__version__ = "0.1.0"
-__all__ = ["EbbflowError", "Records", "compare", "resume", "run"]
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
-    "EbbflowError": "ebbflow.core.errors",
-    "Records": "ebbflow.runs.records",
-    "compare": "ebbflow.api",
-    "resume": "ebbflow.api",
-    "run": "ebbflow.api",
+    "ebbflow.algorithms": ["ALGORITHMS", "register_algorithm"],
+    "ebbflow.api": ["compare", "resume", "run"],
+    "ebbflow.core.algorithm": [
+        "Affine",
+        "Algorithm",
+        "Broadcast",
+        "LocalRun",
+        "Population",
+        "Upload",
+        "average",
+        "cross_entropy",
+        "weighted_upload",
+    ],
+    "ebbflow.core.errors": ["EbbflowError"],
+    "ebbflow.core.rng": ["generator", "torch_generator"],
+    "ebbflow.core.start": ["Situation", "Start", "StartingPoint"],
+    "ebbflow.core.types": [
+        "Dataset",
+        "Examples",
+        "Layout",
+        "Model",
+        "ModelState",
+        "Output",
+        "PastSession",
+        "Session",
+    ],
+    "ebbflow.core.vector": ["mix"],
+    "ebbflow.data.datasets": ["DATASETS", "register_dataset"],
+    "ebbflow.models": ["MODELS", "from_module", "register_model"],
+    "ebbflow.runs.records": ["Records"],
+    "ebbflow.simulation.callbacks": ["Callback"],
+    "ebbflow.starts": ["STARTS", "register_start"],
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 - strings, all of them
+    *_HOME_OF
+]
 
 
 def __getattr__(name: str) -> Any:
     # Lazily, so that `ebbflow --help` need not wait for torch.
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'ebbflow' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

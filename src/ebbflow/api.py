@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import SHORTCUTS, as_list, nearest
+from ebbflow.config.schema import SHORTCUTS, as_list
+from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.report.progress import progress_display
@@ -37,7 +39,7 @@ def compare(
         dataset: What to train on; by default what ``config`` or a preset says, else the digits.
         config: A TOML file.
         preset: Names of presets, the later winning.
-        settings: Any configuration keys with dots, as in ``{"warm_start.scale": 5}``.
+        settings: Any configuration keys with dots, as in ``{"parameters.warm_start.scale": 5}``.
         out: A run folder to write; without one everything stays in memory.
         progress: Whether to show progress.
         **shortcuts: The command line's shortcuts: algorithm, partition, overlap, alpha, devices,
@@ -55,15 +57,17 @@ def compare(
         shortcuts["dataset"] = str(dataset)
     for name, value in shortcuts.items():
         if name not in SHORTCUTS:
-            raise nearest(name, SHORTCUTS, "argument", "ebbflow.compare")
+            raise unknown(name, SHORTCUTS, "argument", "ebbflow.compare")
         layers.add_key(SHORTCUTS[name], value, f"argument {name}")
     for key, value in (settings or {}).items():
         layers.add_key(key, value, "argument settings")
     resolved = layers.config()
+    for note in layers.notes:
+        warnings.warn(note, FutureWarning, stacklevel=2)
     with closing(progress_display(resolved)) as display:
-        watchers = [display] if progress else []
+        callbacks = [display] if progress else []
         folder = None if out is None else Path(out)
-        return experiment.run(resolved, folder, dataset=loaded, watchers=watchers)
+        return experiment.run(resolved, folder, dataset=loaded, callbacks=callbacks)
 
 
 def run(dataset: Data | None = None, *, method: str = "warm_start", **arguments: Any) -> Records:
@@ -78,8 +82,8 @@ def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = 
     """
     loaded = _loaded(dataset)
     with closing(progress_display(experiment.read_config(Path(folder)))) as display:
-        watchers = [display] if progress else []
-        return experiment.resume(Path(folder), dataset=loaded, watchers=watchers)
+        callbacks = [display] if progress else []
+        return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
 
 
 def _loaded(dataset: Data | None) -> Dataset | None:

@@ -15,28 +15,34 @@ import torch
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config, nearest
+from ebbflow.config.resolved import Config
 from ebbflow.core.client_states import StateFile
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Entry, Examples, Model, ModelState, Session
+from ebbflow.core.types import Dataset, Examples, Model, ModelState, PastSession, Session
 from ebbflow.data import datasets
+from ebbflow.data.checks import data_warnings
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
-from ebbflow.models import MODELS, at_precision, load_weights
+from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
+from ebbflow.recording import Recorder, restore, rewind
 from ebbflow.runs import records, retention
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
 from ebbflow.runs.summary import summary_rows
-from ebbflow.simulation.methods import check_parameters, methods_of, parametrised
+from ebbflow.sessions.memory import SessionRules
+from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.events import cost_events
+from ebbflow.simulation.methods import check_parameters, methods_of
 from ebbflow.simulation.roster import KINDS, build_sessions
-from ebbflow.simulation.simulate import Track, Watcher, cost_events, new_tracks, simulate
+from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
-from ebbflow.starts import INITIALISERS
+from ebbflow.starts import STARTS
 
 
 def run(
@@ -44,7 +50,7 @@ def run(
     out: Path | None = None,
     *,
     dataset: Dataset | None = None,
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
     claimed: bool = False,
 ) -> Records:
     """Run an experiment and return its records.
@@ -53,11 +59,11 @@ def run(
         config: A resolved configuration.
         out: The run folder to write; without one everything stays in memory.
         dataset: Data that is already here, instead of the one that the configuration names.
-        watchers: Others that want to follow, such as a progress display.
+        callbacks: Others that follow the run, such as a progress display.
         claimed: Whether ``out`` was already made for this run by `claim_folder`.
     """
     if out is None:
-        return _run_in_memory(config, _prepared(config, dataset), watchers)
+        return _run_in_memory(config, _prepared(config, dataset), callbacks)
     if not claimed:
         records.claim_folder(out, config.model_dump())
     folder = RunFolder.open(out)
@@ -66,16 +72,16 @@ def run(
     except BaseException:  # an interrupt, too: nothing was computed yet
         folder.discard()
         raise
-    return _run_in_folder(config, folder, data, watchers)
+    return _run_in_folder(config, folder, data, callbacks)
 
 
 def resume(
-    path: Path, *, dataset: Dataset | None = None, watchers: Sequence[Watcher] = ()
+    path: Path, *, dataset: Dataset | None = None, callbacks: Sequence[Callback] = ()
 ) -> Records:
     """Go on with a run from its last checkpoint; a finished run is only read again."""
     config = read_config(path)
     data = _prepared(config, dataset)
-    return _run_in_folder(config, RunFolder.open(path), data, watchers)
+    return _run_in_folder(config, RunFolder.open(path), data, callbacks)
 
 
 def read_config(folder: Path) -> Config:
@@ -86,51 +92,53 @@ def read_config(folder: Path) -> Config:
     return layers.config()
 
 
-class _Memory:
-    """A watcher that keeps everything in lists."""
+class _InMemory(Callback):
+    """Keeps all rounds and events in lists."""
 
     def __init__(self) -> None:
         self.rounds: list[Round] = []
         self.events: list[dict[str, Any]] = []
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         self.events += events
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.rounds += rounds
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.events += cost_events(world, session, tracks)
 
 
-def _run_in_memory(config: Config, data: Dataset, watchers: Sequence[Watcher]) -> Records:
-    memory = _Memory()
+def _run_in_memory(config: Config, data: Dataset, callbacks: Sequence[Callback]) -> Records:
+    kept = _InMemory()
     with _undisturbed():
         for seed in config.seeds:
             world = build_world(config, data, seed)
-            _simulate(world, new_tracks(world, methods_of(world)), [memory, *watchers])
-    rows = _rows(config, memory.rounds)
-    return Records(config.model_dump(mode="json"), memory.rounds, rows, memory.events)
+            _simulate(world, new_tracks(world, methods_of(world)), [kept, *callbacks])
+    rows = _rows(config, kept.rounds)
+    return Records(config.model_dump(mode="json"), kept.rounds, rows, kept.events)
 
 
 def _run_in_folder(
-    config: Config, folder: RunFolder, data: Dataset, watchers: Sequence[Watcher]
+    config: Config, folder: RunFolder, data: Dataset, callbacks: Sequence[Callback]
 ) -> Records:
     try:
         with _undisturbed():
             _note_environment(folder, data)
-            checkpoint = folder.rewind(config)
-            done = config.seeds.index(checkpoint["seed"]) if checkpoint else 0
+            checkpoint = rewind(folder, config)
+            done = config.seeds.index(checkpoint.seed) if checkpoint else 0
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
                 tracks = new_tracks(world, methods_of(world))
                 after = (0, 0)
-                if checkpoint and checkpoint["seed"] == seed:
-                    folder.restore(checkpoint, world, tracks)
-                    after = (checkpoint["session"], checkpoint["round"])
-                _simulate(world, tracks, [folder, *watchers], after)
+                if checkpoint and checkpoint.seed == seed:
+                    restore(folder, checkpoint, world, tracks)
+                    after = (checkpoint.session, checkpoint.round)
+                _simulate(world, tracks, [Recorder(folder), *callbacks], after)
         rounds = records.read_rounds(folder.path)
         summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
         records.write_json(folder.path / records.SUMMARY, summary)
@@ -142,12 +150,12 @@ def _run_in_folder(
 def _simulate(
     world: World,
     tracks: Sequence[Track],
-    watchers: Sequence[Watcher],
+    callbacks: Sequence[Callback],
     after: tuple[int, int] = (0, 0),
 ) -> None:
     engine = _engine(world)
     try:
-        simulate(world, tracks, engine, watchers, after)
+        simulate(world, tracks, engine, callbacks, after)
     finally:
         engine.close()
 
@@ -181,17 +189,15 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
 
 def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
     """Check every name, load the data, and try out the first world before anything is computed."""
-    for names, known, what, key in (
-        (config.algorithm, ALGORITHMS, "algorithm", "algorithm"),
-        (config.lr.algorithms, ALGORITHMS, "algorithm", "lr.algorithms"),
-        (config.methods, INITIALISERS, "method", "methods"),
-        ([config.model.kind or ""], MODELS, "model", "model.kind"),
-        ([config.partition.kind], KINDS, "partition", "partition.kind"),
-        ([config.warm_start.distance], DISTANCES, "distance", "warm_start.distance"),
-    ):
-        for name in names:
-            if name not in known:
-                raise nearest(name, known, what, key)
+    for name in config.algorithm:
+        ALGORITHMS.find(name, "algorithm")
+    for name in config.lr.algorithms:
+        ALGORITHMS.find(name, "lr.algorithms")
+    for name in config.methods:
+        STARTS.find(name, "methods")
+    MODELS.find(config.model.kind, "model.kind")
+    if config.partition.kind not in KINDS:
+        raise unknown(config.partition.kind, KINDS, "partition", "partition.kind")
     check_parameters(config)
     _check_device(config.device)
     if dataset is None:
@@ -224,33 +230,46 @@ def _check_device(name: str) -> None:
 def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
     sample_shape = tuple(dataset.train.x.shape[1:])
-    kind = config.model.kind or "softmax"
-    built = parametrised(MODELS[kind], kind, config, sample_shape, dataset.classes)
+    kind = config.model.kind
+    given = config.parameters.get(kind, {})
+    built = MODELS[kind].build(given, sample_shape, dataset.classes)
     model = at_precision(built, config.precision)
     initial = model.initial(torch_generator(seed, "initial"))
+    warnings = [*data_warnings(dataset, config.dataset)]
     if config.model.weights is not None:
-        initial, _ = load_weights(model, initial, Path(config.model.weights))
+        path = Path(config.model.weights)
+        initial, lacking = load_weights(model, initial, path)
+        warnings += lacking_warnings(model, path, lacking)
     initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
     sessions = build_sessions(config, dataset, seed)
     states = StateFile(config.engine.state_memory * 2**20)
-    return World(config, seed, dataset, model, initial, sessions, _retention(config, model), states)
+    rules = _rules(config, model)
+    told = tuple(warnings)
+    return World(config, seed, dataset, model, initial, sessions, rules, states, told)
+
+
+def _rules(config: Config, model: Model) -> SessionRules:
+    pilot = config.pilot
+    keep = _retention(config, model)
+    return SessionRules(pilot.sessions, pilot.combine, pilot.decay, pilot.carry_over, keep)
 
 
 def _retention(config: Config, model: Model) -> retention.Retention:
-    limit = config.history.limit or 1
     if config.history.keep == "last":
-        return retention.keep_last(limit)
+        return retention.keep_last(config.history.size)
     if config.history.keep == "diverse":
-        measure = DISTANCES[config.warm_start.distance]
+        if config.history.distance not in DISTANCES:
+            raise unknown(config.history.distance, DISTANCES, "distance", "history.distance")
+        measure = DISTANCES[config.history.distance]
 
-        def apart(a: Entry, b: Entry) -> float:
+        def apart(a: PastSession, b: PastSession) -> float:
             # A method that never probes has no signatures; its final models stand in for them.
-            one, other = (entry.signature for entry in (a, b))
+            one, other = (past.signature for past in (a, b))
             if one is None or other is None:
                 return measure(a.model.theta, b.model.theta, model.layout)
             return measure(one, other, model.layout)
 
-        return retention.keep_diverse(limit, apart)
+        return retention.keep_diverse(config.history.size, apart)
     return retention.keep_all
 
 

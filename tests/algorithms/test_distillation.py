@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.local import loss_gradient
 from ebbflow.core.types import Model, ModelState, Output
 from ebbflow.models import mlp, softmax
+from ebbflow.starts.continuous import distilled
 from tests.algorithms.test_moon import batch, seen, state
 from tests.engines.rounds import CLASSES, SHAPE, conv_normed
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ebbflow import experiment
 from ebbflow.analysis import accounting
 from ebbflow.analysis.accounting import Account, Local, Plan
-from ebbflow.config.schema import Config, StepCount
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import StepCount
 from ebbflow.core import counters
 from ebbflow.core.counters import Cost, Costs, CountedBatches, Stored
 from ebbflow.core.errors import EbbflowError
@@ -28,8 +29,8 @@ from ebbflow.data.batches import local_batches
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from ebbflow.simulation.world import World, draw_participants
+from tests.callbacks import StopAfter
 from tests.configs import digits, with_keys
-from tests.watchers import StopAfter
 
 STARTS = ("warm_start", "previous", "average", "continuous")
 SMALL: dict[str, Any] = {
@@ -136,7 +137,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "several workers": {"engine.workers": 2, "engine.fused": False, "local.steps": [1, 3]},
     "random arrivals": {"schedule.kind": "random", "sessions": 4},
     "algorithms": {"algorithm": ["scaffold", "moon", "fedacg", "feddyn"], "sessions": 4},
-    "its own algorithm distilled": {"algorithm": "scaffold", "continuous.base": "algorithm"},
+    "its own algorithm distilled": {
+        "algorithm": "scaffold",
+        "parameters.continuous.base": "algorithm",
+    },
 }
 
 
@@ -147,7 +151,9 @@ def test_counters_are_what_the_formulas_say(settings: dict[str, Any]) -> None:
     found = counted(events_of(config))
     assert len(found) == len(config.algorithm) * len(STARTS) * config.sessions
     for (group, method, s), event in found.items():
-        distils_fedavg = method == "continuous" and config.continuous.base == "fedavg"
+        distils_fedavg = (
+            method == "continuous" and config.parameters["continuous"]["base"] == "fedavg"
+        )
         algorithm = "fedavg" if distils_fedavg else group
         expected = formulas(world, method, algorithm, world.sessions[s - 1])
         assert counters.read(event["stages"]) == expected, (group, method, s)
@@ -246,12 +252,12 @@ def test_distances_are_those_that_were_computed(keep: str, monkeypatch: pytest.M
 
 
 def test_with_sketches_fewer_distances_are_computed_and_counted() -> None:
-    settings = {"sessions": 7, "methods": ["warm_start"], "warm_start.scale": 800.0}
+    settings = {"sessions": 7, "methods": ["warm_start"], "parameters.warm_start.scale": 800.0}
     counts = [
         sum(
             event["stages"].get("coefficients", {}).get("distances", 0)
             for event in counted(
-                events_of(configured(**settings, **{"warm_start.signature": signature}))
+                events_of(configured(**settings, **{"parameters.warm_start.signature": signature}))
             ).values()
         )
         for signature in ("exact", "sketch")
@@ -275,12 +281,12 @@ def test_a_run_that_was_stopped_has_the_same_totals(stops: list[int], tmp_path: 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         experiment.run(
-            config, folder, dataset=digits(), watchers=[StopAfter(stops[0], KeyboardInterrupt)]
+            config, folder, dataset=digits(), callbacks=[StopAfter(stops[0], KeyboardInterrupt)]
         )
     for rounds in stops[1:]:
         with pytest.raises(KeyboardInterrupt):
             experiment.resume(
-                folder, dataset=digits(), watchers=[StopAfter(rounds, KeyboardInterrupt)]
+                folder, dataset=digits(), callbacks=[StopAfter(rounds, KeyboardInterrupt)]
             )
     resumed = experiment.resume(folder, dataset=digits()).events
     own = [[e for e in events if e["event"] == counters.EVENT] for events in (whole, resumed)]

@@ -21,7 +21,7 @@ from ebbflow.analysis.run_costs import (
     task_of,
     usages,
 )
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.counters import EVENT
 from ebbflow.report.cost_tables import (
     amount,
@@ -115,7 +115,9 @@ def test_partial_participation_costs_those_that_take_part() -> None:
 def test_continuous_runs_on_fedavg_whatever_the_algorithm() -> None:
     lines = [r._replace(method="continuous", algorithm="scaffold") for r in rounds()]
     for base, factor in (("fedavg", 1), ("algorithm", 2)):
-        (usage, *_) = usages(settled(**{"continuous.base": base}), MODELS["mnist"], lines, [])
+        (usage, *_) = usages(
+            settled(**{"parameters.continuous.base": base}), MODELS["mnist"], lines, []
+        )
         assert usage.rounds[0].up == factor * 3 * 7850 * 4
 
 

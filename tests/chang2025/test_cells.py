@@ -104,7 +104,10 @@ def test_accuracy_cells_are_as_the_paper_has_them() -> None:
     config = cells_of("mnist-accuracy", "full", (100,))[0].config
     assert (config.sessions, config.rounds, config.partition.devices) == (7, 50, 100)
     assert (config.pilot.carry_over, config.local.rule) == (False, "one_pass")
-    assert (config.warm_start.distance, config.continuous.first) == ("per_tensor", "uniform")
+    assert (
+        config.parameters["warm_start"]["distance"],
+        config.parameters["continuous"]["first"],
+    ) == ("per_tensor", "uniform")
     assert set(MAIN_ALGORITHMS) < set(config.algorithm)
     assert config.lr.algorithms["scaffold-authors"].initial == 0.03
     assert config.parameters["fedacg"] == {"momentum": 0.5, "beta": 0.1}

@@ -14,7 +14,7 @@ import pytest
 from chang2025.command_line import translate
 from chang2025.flags import FLAGS
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from tests.chang2025.command import NAME, chang2025
 from tests.test_cli import Answer, ebbflow
 
@@ -70,9 +70,9 @@ MEANS: dict[str, Any] = {
     "lr": {"algorithms": {"scaffold-authors": {"initial": 0.3, "floor": 0.9}}},
     "pilot": {"sessions": 1, "rounds": 100},
     "probe": {"rounds": 1, "steps": 5, "batch": 128},
-    "warm_start": {"distance": "per_tensor", "scale": 10.0},
-    "continuous": {"kl": 0.5},
     "parameters": {
+        "warm_start": {"distance": "per_tensor", "scale": 10.0},
+        "continuous": {"kl": 0.5},
         "fedprox": {"mu": 1.0},
         "moon": {"mu": 1.0, "tau": 1.0},
         "fedacg": {"momentum": 0.5, "beta": 0.1},
@@ -103,12 +103,12 @@ OTHERWISE: list[tuple[str, str, str, object]] = [
     ("prox_alpha", "0.01", "parameters.fedprox.mu", 0.01),
     ("moon_mu", "5", "parameters.moon.mu", 5.0),
     ("moon_tau", "0.5", "parameters.moon.tau", 0.5),
-    ("kl_coefficient", "1", "continuous.kl", 1.0),
+    ("kl_coefficient", "1", "parameters.continuous.kl", 1.0),
     ("acg_beta", "0.002", "parameters.fedacg.beta", 0.002),
     ("acg_lambda", "0.85", "parameters.fedacg.momentum", 0.85),
     ("num_round_grad_cal", "2", "probe.rounds", 2),
-    ("similarity", "inner product", "warm_start.distance", "inner_product"),
-    ("similarity_scale", "800", "warm_start.scale", 800.0),
+    ("similarity", "inner product", "parameters.warm_start.distance", "inner_product"),
+    ("similarity_scale", "800", "parameters.warm_start.scale", 800.0),
 ]
 SMALL = (
     "--dataset_name digits --algorithm avg --seed 1 --num_clients 4 --num_sessions 4 "
@@ -271,7 +271,9 @@ def test_what_is_left_out_is_as_in_the_appendix() -> None:
     layers.add_preset("authors-code")
     layers.add_preset("svhn-half-fedavg")
     answer = paper("--dataset_name", "SVHN", "--algorithm", "avg", "--in_session_label_dist=half")
-    assert loaded(answer.out).model_copy(update={"parameters": {}}) == layers.config()
+    translated, preset = loaded(answer.out), layers.config()
+    assert translated.model_copy(update={"parameters": preset.parameters}) == preset
+    assert translated.parameters.items() >= preset.parameters.items()
 
 
 def test_scaffold_itself_is_to_be_asked_for() -> None:

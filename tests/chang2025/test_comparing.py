@@ -198,7 +198,7 @@ def test_an_ablation_is_held_against_the_papers_own_rows(tmp_path: Path) -> None
 def test_a_scale_that_the_paper_does_not_try_is_reported_by_itself(tmp_path: Path) -> None:
     for cell in cells_of("similarity-scale", "full", (100,)):
         if cell.name.startswith("mnist"):
-            lost = 5.0 if cell.config.warm_start.scale == 1 else 0.0
+            lost = 5.0 if cell.config.parameters["warm_start"]["scale"] == 1 else 0.0
 
             def level(algorithm: str, method: str, s: int, t: int, lost: float = lost) -> float:
                 return 90.0 - lost
@@ -215,7 +215,10 @@ def test_a_scale_that_the_paper_does_not_try_is_reported_by_itself(tmp_path: Pat
 def test_the_fit_finds_window_and_reading(tmp_path: Path) -> None:
     for cell in fit_cells():
         overlap = cell.config.partition.overlap or 0.0
-        right = cell.config.local.rule == "each_step" and cell.config.continuous.first == "uniform"
+        right = (
+            cell.config.local.rule == "each_step"
+            and cell.config.parameters["continuous"]["first"] == "uniform"
+        )
         write_made([cell], tmp_path, exactly(overlap, shift=0.0 if right else 0.4))
     found = fit(tmp_path)
     assert found.window == WINDOW

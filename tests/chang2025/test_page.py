@@ -60,7 +60,7 @@ from chang2025.study_cells import EXTRA_ALGORITHMS, MAIN_ALGORITHMS, SMALL_MODEL
 from chang2025.time_to_accuracy import Adaptation, all_adaptations, summary_sentence
 from chang2025.windows import Window
 from ebbflow.config.paper_rows import DATASETS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.report.markdown import table
 from tests.chang2025.made import ROUNDS, write_made

@@ -9,7 +9,7 @@ from chang2025.reference import table
 from ebbflow.analysis.cost import MODELS, round_task
 from ebbflow.analysis.metrics import speed_up
 from ebbflow.analysis.run_costs import estimate
-from ebbflow.config.merge import preset
+from ebbflow.config.presets import preset
 from ebbflow.config.schema import Wireless
 
 

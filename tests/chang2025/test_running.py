@@ -18,9 +18,9 @@ from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Session
 from ebbflow.runs.summary import curves
-from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
-from tests.watchers import Deaf
 
 VALUES: dict[str, Any] = {
     "dataset": "digits",
@@ -34,13 +34,13 @@ VALUES: dict[str, Any] = {
 CELL = Cell("digits-s7", VALUES)
 
 
-class Interruption(Deaf):
+class Interruption(Callback):
     """A watcher that stops a run when a session is over."""
 
     def __init__(self, session: int) -> None:
         self.session = session
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         if session.index == self.session:
             raise KeyboardInterrupt
 
@@ -75,7 +75,7 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
 def test_a_stopped_cell_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(CELL.config, stopped / "runs" / CELL.name, watchers=[Interruption(3)])
+        experiment.run(CELL.config, stopped / "runs" / CELL.name, callbacks=[Interruption(3)])
     for place in (stopped, whole):
         compute(CELL, place / "results", place / "runs", keep=False)
         assert not (place / "runs" / CELL.name).exists()
@@ -87,7 +87,7 @@ def test_a_stopped_cell_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> 
 def test_a_stopped_run_with_other_settings_is_begun_anew(tmp_path: Path) -> None:
     other = CELL.with_settings({"rounds": 2})
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(other.config, tmp_path / "runs" / CELL.name, watchers=[Interruption(2)])
+        experiment.run(other.config, tmp_path / "runs" / CELL.name, callbacks=[Interruption(2)])
     compute(CELL, tmp_path / "results", tmp_path / "runs", keep=False)
     assert read_result(tmp_path / "results", CELL.name).facts["resumed"] is False
 

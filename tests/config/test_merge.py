@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ebbflow.config.merge import Layers, keys, preset, preset_names, preset_text
+from ebbflow.config.merge import Layers, keys
 from ebbflow.config.paper_rows import rows
-from ebbflow.config.schema import SHORTCUTS, Config
+from ebbflow.config.presets import preset, preset_names, preset_text
+from ebbflow.config.schema import SHORTCUTS, Settings
 from ebbflow.core.errors import EbbflowError
 
 
@@ -72,7 +73,7 @@ def test_a_files_own_keys_lie_above_the_presets_it_names(tmp_path: Path) -> None
     config = layers.config()
     assert config.sessions == 4
     assert config.probe.lr == 0.5
-    assert config.warm_start.distance == "raw"
+    assert config.parameters["warm_start"]["distance"] == "raw"
 
 
 def test_a_file_may_name_a_single_preset(tmp_path: Path) -> None:
@@ -119,11 +120,11 @@ def test_one_value_may_stand_for_a_list() -> None:
 @pytest.mark.parametrize("name", ["authors-code", "paper-text"])
 def test_the_readings_of_the_paper_differ_in_five_keys_and_never_in_rates(name: str) -> None:
     assert leaves(name) == {
-        "continuous.first",
         "local.rule",
+        "parameters.continuous.first",
+        "parameters.warm_start.distance",
         "pilot.carry_over",
         "probe.lr",
-        "warm_start.distance",
     }
 
 
@@ -139,7 +140,7 @@ def test_every_preset_is_a_valid_configuration(name: str) -> None:
     layers = Layers()
     layers.add_preset(name)
     layers.config()
-    assert leaves(name) <= set(keys())
+    assert {key for key in leaves(name) if not key.startswith("parameters.")} <= set(keys())
     assert not any(key.startswith("lr.") for key in leaves(name))
     assert preset_text(name).startswith("# ")
 
@@ -167,7 +168,7 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
                 found.add(whole)
         return found
 
-    assert set(keys()) == walk(Config().model_dump())
+    assert set(keys()) == walk(Settings().model_dump())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
         ("partition.overlp=0.1", "partition.overlap"),
         ("overlap=0.1", "partition.overlap"),
         ("pilot.session=1", "pilot.sessions"),
-        ("warmstart.scale=1", "warm_start.scale"),
+        ("hitsory.keep='all'", "history.keep"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(setting: str, hint: str) -> None:
@@ -256,3 +257,30 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
         Layers().add_file(written(tmp_path, "rounds = "))
     with pytest.raises(EbbflowError, match=r"cannot be read"):
         Layers().add_file(tmp_path)
+
+
+# --- keys that have got other names --------------------------------------------------------------
+
+
+def test_a_key_of_the_first_edition_still_works_and_is_told() -> None:
+    layers = Layers()
+    layers.add_setting("warm_start.scale=20")
+    layers.add({"continuous": {"kl": 0.5, "first": "uniform"}}, "old.toml")
+    layers.add_key("methods", ["warm_start", "continuous"], "--methods")
+    config = layers.config()
+    assert config.parameters["warm_start"] == {"scale": 20}
+    assert config.parameters["continuous"] == {"kl": 0.5, "first": "uniform"}
+    assert layers.notes == [
+        "warm_start.scale (--set warm_start.scale=20) is called parameters.warm_start.scale now",
+        "continuous.kl (old.toml) is called parameters.continuous.kl now",
+        "continuous.first (old.toml) is called parameters.continuous.first now",
+    ]
+
+
+def test_the_later_of_an_old_and_a_new_name_wins() -> None:
+    layers = Layers()
+    layers.add_setting("parameters.warm_start.scale=1")
+    layers.add_setting("warm_start.scale=2")
+    assert layers.config().parameters["warm_start"]["scale"] == 2
+    layers.add_setting("parameters.warm_start.scale=3")
+    assert layers.config().parameters["warm_start"]["scale"] == 3

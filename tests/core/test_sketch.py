@@ -31,7 +31,7 @@ from ebbflow.core.sketch import (
     plan,
     sketch,
 )
-from ebbflow.core.types import Entry, Layout, ModelState, Sketch
+from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
 
 SCALES = (0.0, 1.0, 10.0, 50.0, 800.0, 1e308, math.inf)
 every_distance = pytest.mark.parametrize("distance", DISTANCES)
@@ -49,8 +49,8 @@ def noise(seed: int, size: int) -> Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
-def entries_of(signatures: list[Tensor]) -> list[Entry]:
-    return [Entry(z, EMPTY, g) for z, g in enumerate(signatures, start=2)]
+def entries_of(signatures: list[Tensor]) -> list[PastSession]:
+    return [PastSession(z, EMPTY, g) for z, g in enumerate(signatures, start=2)]
 
 
 # --- who gets how many numbers -------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_biases_have_no_numbers_in_the_distance_that_leaves_them_out() -> None:
 
 
 def test_a_model_of_too_many_tensors_is_sent_to_the_exact_way() -> None:
-    with pytest.raises(EbbflowError, match=r'set warm_start\.signature to "exact"'):
+    with pytest.raises(EbbflowError, match=r'set parameters\.warm_start\.signature to "exact"'):
         plan(layout_of(*[9] * 2049), "per_tensor")
 
 
@@ -361,7 +361,7 @@ def test_a_distance_that_is_no_number_leaves_nothing_out() -> None:
 
 
 @dataclass(frozen=True)
-class Sketched(Entry):
+class Sketched(PastSession):
     """An entry beside which a sketch lies, and how often it was asked for."""
 
     kept: Sketch | None = None

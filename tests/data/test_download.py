@@ -13,10 +13,9 @@ from pathlib import Path
 import pooch
 import pytest
 
-from ebbflow.config import defaults
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data import local_files as places
-from ebbflow.data.download import ALIASES, SOURCES, RemoteFile, Source, fetch, find, verify
+from ebbflow.data.download import SOURCES, RemoteFile, Source, fetch, find, verify
 from tests.data.server import Server, seclude, serving
 
 CONTENTS = {"first.gz": b"the first file" * 50, "second.gz": b"the second file" * 50}
@@ -242,10 +241,6 @@ def test_every_source_is_complete(name: str) -> None:
     for file in (*known.files, *known.subset):
         assert len(bytes.fromhex(file.sha256)) == 32
         assert file.base_url == "" or file.base_url.endswith("/")
-
-
-def test_the_settings_know_the_same_other_names() -> None:
-    assert defaults.ALIASES == ALIASES
 
 
 # --- checksums of files as they are sent

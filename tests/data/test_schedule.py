@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.schedule import Presence, alternating, participants
+from ebbflow.data.schedule import Presence, alternating, certain_size, participants
 
 Shares = tuple[float, float, float]
 """How often each of three devices is drawn."""
@@ -71,16 +72,8 @@ def test_the_draw_follows_the_weighting() -> None:
     sizes = (1, 2, 7)
     cases: list[tuple[Literal["uniform", "weighted"], Shares, Shares]] = [
         ("uniform", (1 / 3, 1 / 3, 1 / 3), (2 / 3, 2 / 3, 2 / 3)),
-        # Two of three: 1 - P(the device comes last), summed over the orders of the draw.
-        (
-            "weighted",
-            (0.1, 0.2, 0.7),
-            (
-                1 - (0.2 * 7 / 8 + 0.7 * 2 / 3),
-                1 - (0.1 * 7 / 9 + 0.7 * 1 / 3),
-                1 - (0.1 * 2 / 9 + 0.2 * 1 / 8),
-            ),
-        ),
+        # Two of three: the largest would have to come 1.4 times, so it always comes.
+        ("weighted", (0.1, 0.2, 0.7), (1 / 3, 2 / 3, 1)),
     ]
     for weighting, first, both in cases:
         for count, expected in [(1, first), (2, both)]:
@@ -93,6 +86,60 @@ def test_the_draw_follows_the_weighting() -> None:
                 assert drawn[device] / runs == pytest.approx(
                     p, abs=4 * math.sqrt(p * (1 - p) / runs)
                 )
+
+
+class Told:
+    """A generator that gives what it was told, to go through all that one could give."""
+
+    def __init__(self, order: tuple[int, ...], number: float) -> None:
+        self.order, self.number = order, number
+
+    def permutation(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return values[list(self.order)]
+
+    def random(self) -> float:
+        return self.number
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("sizes", "certain"),
+    [
+        ((3, 3, 3, 3, 3), (0, 0, 0, 0)),
+        ((1, 2, 3, 4, 5), (0, 0, 1, 3)),
+        ((1, 1, 1, 1, 96), (0, 1, 1, 1)),
+        ((1, 1, 2, 20, 40), (0, 1, 2, 3)),
+    ],
+    ids=str,
+)
+def test_weighted_participants_speak_for_all_samples(
+    sizes: tuple[int, ...], certain: tuple[int, ...], count: int
+) -> None:
+    """Of all draws there are, exactly: no device counts more or less than its D_k on average.
+
+    Whom the points hit changes where one of them passes an end: at multiples of one over all
+    samples of the devices that may be missing.
+    """
+    c = certain_size(sizes, count)
+    open_to_chance = [size for size in sizes if size < c]
+    assert len(sizes) - len(open_to_chance) == certain[count - 1]
+    cells, drawn = sum(open_to_chance), Counter[int]()
+    orders = list(itertools.permutations(range(len(open_to_chance))))
+    for order in orders:
+        for cell in range(cells):
+            told = cast(np.random.Generator, Told(order, (cell + 0.5) / cells))
+            chosen = participants(told, range(5), sizes, count, "weighted")
+            assert len(set(chosen)) == count
+            assert sum(max(sizes[device], c) for device in chosen) == pytest.approx(sum(sizes))
+            drawn.update(chosen)
+    for device, size in enumerate(sizes):
+        share = drawn[device] / (len(orders) * cells)
+        assert share == pytest.approx(min(1.0, size / c))
+        assert share * max(size, c) == pytest.approx(size)
+
+
+def test_nobody_is_more_than_certain_if_all_take_part() -> None:
+    assert certain_size((1, 2, 7), 3) == 0
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, math.nan, 0, -2])

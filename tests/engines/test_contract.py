@@ -10,24 +10,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbflow.algorithms import ALGORITHMS, distilled
-from ebbflow.core.algorithm import Algorithm
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.local import Cohort, Lane
+from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.types import Examples, Model
+from ebbflow.engines import SampleSpace, Sequential, Touched, Vectorised
 from ebbflow.models import mlp, softmax
+from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import TOYS, proximal, stateful
+from tests.engines import text_rounds
 from tests.engines.rounds import (
     CLASSES,
     ENGINES,
     MANY,
     MODELS,
+    RECIPE,
     SHAPE,
     Federation,
     Sizes,
     assert_agree,
     cohort,
     conv_normed,
+    convnet,
     engine_on,
     examples,
     lane,
@@ -35,6 +40,7 @@ from tests.engines.rounds import (
     permuted,
     reference,
     same_bits,
+    softmax_in_torch,
     vectorised,
     visits,
 )
@@ -163,6 +169,44 @@ def test_a_round_is_the_sum_of_its_devices(engine: str) -> None:
     torch.testing.assert_close(total.delta, torch.stack([u.delta for u in alone]).sum(0))
     assert float(total.samples) == sum(who.samples)
     assert float(total.devices) == 5
+
+
+IMAGES: dict[str, tuple[type[Sequential] | type[Vectorised], Model]] = {
+    "sequential": (Sequential, SOFTMAX),
+    "fused": (Vectorised, SOFTMAX),
+    "mapped": (Vectorised, softmax_in_torch()),
+    "one by one": (Vectorised, convnet()),
+}
+TEXTS: dict[str, type[SampleSpace] | type[Touched]] = {
+    "sample space": SampleSpace,
+    "touched": Touched,
+}
+
+
+def weighing(name: str) -> tuple[Engine, Lane, Cohort]:
+    if name in IMAGES:
+        engine, model = IMAGES[name]
+        return engine(model, examples(), RECIPE), lane(model, FEDAVG), cohort(MANY[:5])
+    shared = Broadcast(*text_rounds.start(), {})
+    at = Lane(FEDAVG._replace(elementwise=True), shared, 0.1, {})
+    who = text_rounds.rounds("one_pass")[0]
+    return TEXTS[name](text_rounds.MODEL, text_rounds.DATA, RECIPE, workers=2), at, who
+
+
+@pytest.mark.parametrize("name", [*IMAGES, *TEXTS])
+def test_where_there_are_weights_they_count_instead_of_the_samples(name: str) -> None:
+    run, at, who = weighing(name)
+    weights = tuple(1.5 + 7 * k % 5 for k in range(len(who.devices)))
+    alone = [
+        run([at], who._replace(devices=(d,), batches=(b,), samples=(1,), shards=()))[0][0]
+        for d, b in zip(who.devices, who.batches, strict=True)
+    ]
+    total = run([at], who._replace(weights=weights))[0][0]
+    run.close()
+    expected = torch.stack([w * u.delta for w, u in zip(weights, alone, strict=True)]).sum(0)
+    torch.testing.assert_close(total.delta, expected)
+    assert float(total.samples) == sum(weights)
+    assert float(total.devices) == len(who.devices)
 
 
 @every_engine

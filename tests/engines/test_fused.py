@@ -14,13 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.types import Examples, Gradient, State, Theta
 from ebbflow.engines import Sequential, Vectorised, native
 from ebbflow.engines.fused import Fused, fits
 from ebbflow.models import softmax
+from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import (
     CLASSES,
     MANY,

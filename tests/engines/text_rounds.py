@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.local import Cohort, Engine
 from ebbflow.core.types import Examples, Indices, Model, ModelState
 from ebbflow.data.batches import StepRule, local_batches
 from ebbflow.engines.texts.symbolic import Seen, Span, unpacked, whole
 from ebbflow.models import embedding
+from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import Federation
 
 WORDS, WIDTH, CLASSES, LENGTH, TEXTS = 60, 7, 4, 12, 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Entry, ModelState
-from ebbflow.models import load_weights, mlp, resnet18, resnet34
+from ebbflow.core.types import ModelState, PastSession
+from ebbflow.models import lacking_warnings, load_weights, mlp, resnet18, resnet34
 from ebbflow.runs.history import Store
 from tests.models.samples import start
 
@@ -94,7 +95,7 @@ def test_a_history_file_fits_and_lacks_nothing(tmp_path: Path) -> None:
     state = start(model, 3)
     state = ModelState(state.theta, torch.rand_like(state.buffers))
     store = Store(tmp_path, model.layout, model.buffer_layout)
-    store.write(Entry(2, state, signature=torch.ones_like(state.theta)))
+    store.write(PastSession(2, state, signature=torch.ones_like(state.theta)))
     loaded, lacking = load_weights(model, start(model), tmp_path / "session-0002.safetensors")
     assert lacking == []
     assert torch.equal(loaded.theta, state.theta)
@@ -173,6 +174,31 @@ def test_one_resnet_does_not_half_fit_another(tmp_path: Path) -> None:
     path = saved(published(), tmp_path)
     with pytest.raises(EbbflowError, match=r"only part of the model resnet34 and lacks layer1.2"):
         load_weights(larger, start(larger), path)
+
+
+def test_a_part_that_is_left_out_is_named(tmp_path: Path) -> None:
+    model = resnet18(IMAGE, 10)
+    path = saved(published(), tmp_path)
+    _, lacking = load_weights(model, start(model), path)
+    (text,) = lacking_warnings(model, path, lacking)
+    assert re.search(
+        r"lacks 6 of the 106 tensors of the model resnet18 \(projection.0.weight, "
+        r"projection.0.bias, projection.2.weight and 3 more\): they start as in a new model;",
+        text,
+    )
+    assert lacking_warnings(model, path, []) == []
+
+
+def test_a_part_that_is_torn_is_refused_with_the_names_and_number_of_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    model = resnet18(IMAGE, 10)
+    torn = {name: t for name, t in published().items() if not name.startswith("layer2.1.")}
+    with pytest.raises(
+        EbbflowError,
+        match=r"lacks layer2.1.conv1.weight, layer2.1.bn1.weight, .* and 7 more: choose the model",
+    ):
+        load_weights(model, start(model), saved(torn, tmp_path))
 
 
 def test_batch_norm_weights_do_not_pass_for_group_norm(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.types import Session
 from ebbflow.data import datasets
 from ebbflow.experiment import build_world
@@ -39,7 +39,7 @@ def show(display: ProgressDisplay, world: World, session: int, t: int, *algorith
         for algorithm in algorithms or ("fedavg",)
         for method, accuracy in (("warm_start", 81.25), ("previous", 60.0))
     ]
-    display.advanced(world, here, [], rounds)
+    display.round_finished(world, here, [], rounds)
 
 
 def terminal(out: io.StringIO) -> Console:
@@ -120,7 +120,20 @@ def test_a_warning_is_shown_once_a_method() -> None:
     for method in ("warm_start", "warm_start", "other"):
         event = {"algorithm": "fedavg", "method": method, "seed": 1, "session": 4}
         warning = {"event": "warning", "text": "the [weights] are flat", **event}
-        display.started(world, session, [{"event": "start", **event}, warning])
+        display.session_started(world, session, [{"event": "start", **event}, warning])
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[0] == "warning seed 1, session 4, warm_start: the [weights] are flat"
+
+
+def test_warnings_about_the_run_as_a_whole_are_all_shown_once() -> None:
+    config, out = configured(), io.StringIO()
+    display = progress_display(config, Console(file=out))
+    for world in worlds(config):
+        texts = ("the [data] are odd", "the weights lack some")
+        events = [{"event": "warning", "seed": world.seed, "session": 1, "text": t} for t in texts]
+        display.session_started(world, world.sessions[0], events)
+    assert out.getvalue().splitlines() == [
+        "warning the [data] are odd",
+        "warning the weights lack some",
+    ]

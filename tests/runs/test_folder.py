@@ -19,22 +19,23 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from ebbflow import experiment
+from ebbflow import experiment, recording
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core import files
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Gradient, Session, State, Theta
-from ebbflow.runs import records
+from ebbflow.runs import checkpoint, records
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.history import Store, StoredEntry
+from ebbflow.runs.history import Store, StoredSession
 from ebbflow.runs.records import Round
-from ebbflow.simulation.simulate import Track
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
+from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
-from tests.watchers import StopAfter, Stopped
 
 SMALL: dict[str, Any] = {
     "seeds": [1, 2],
@@ -53,7 +54,7 @@ def configured(**settings: Any) -> Config:
 
 def run_until_stopped(config: Config, folder: Path, rounds: int) -> None:
     with pytest.raises(Stopped):
-        experiment.run(config, folder, watchers=[StopAfter(rounds)])
+        experiment.run(config, folder, callbacks=[StopAfter(rounds)])
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -154,7 +155,7 @@ def test_a_stopped_run_goes_on_from_its_last_round(
 ) -> None:
     run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", stop)
     rounds = StopAfter(ROUNDS + 1)
-    experiment.resume(tmp_path / "run", watchers=[rounds])
+    experiment.resume(tmp_path / "run", callbacks=[rounds])
     repeated = 1 if stop % 3 == 0 else 0  # a session's last round is saved with its end
     assert ROUNDS + 1 - rounds.left == ROUNDS - stop + repeated
     assert_same_run(tmp_path / "run", whole_saved_often)
@@ -167,7 +168,7 @@ def test_a_run_may_be_stopped_again_and_again(
     run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", every + 1)
     for _ in range(ROUNDS + 8):
         try:
-            experiment.resume(tmp_path / "run", watchers=[StopAfter(every + 1)])
+            experiment.resume(tmp_path / "run", callbacks=[StopAfter(every + 1)])
         except Stopped:
             continue
         break
@@ -208,14 +209,13 @@ def test_a_crash_while_the_summary_is_written_loses_nothing(
 def test_a_crash_between_history_and_checkpoint_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(self: RunFolder, world: World, session: Session, *_: object) -> None:
-        if (world.seed, session.index) == (2, 3):
+    def write(folder: RunFolder, place: tuple[int, int, int], *facts: Any) -> None:
+        if place[:2] == (2, 3):
             raise Stopped
-        save_checkpoint(self, world, session, *_)
+        checkpoint.write_checkpoint(folder, place, *facts)
 
-    save_checkpoint: Any = RunFolder._save_checkpoint
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(RunFolder, "_save_checkpoint", save)
+        patch.setattr(recording, "write_checkpoint", write)
         experiment.run(configured(), tmp_path / "run")
     experiment.resume(tmp_path / "run")
     assert_same_run(tmp_path / "run", whole)
@@ -264,7 +264,11 @@ def _dying(call: int) -> Callable[[Store, Collection[int]], None]:
 
 # --- sketches ------------------------------------------------------------------------------------
 
-SKETCH = {"warm_start.signature": "sketch", "warm_start.scale": 400.0, "sessions": 6}
+SKETCH = {
+    "parameters.warm_start.signature": "sketch",
+    "parameters.warm_start.scale": 400.0,
+    "sessions": 6,
+}
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +281,7 @@ def sketched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_with_sketches_is_the_run_without(sketched: Path, tmp_path: Path) -> None:
     exact = tmp_path / "exact"
-    experiment.run(configured(**SKETCH | {"warm_start.signature": "exact"}), exact)
+    experiment.run(configured(**SKETCH | {"parameters.warm_start.signature": "exact"}), exact)
     fields = [[r._asdict() for r in records.read_rounds(path)] for path in (sketched, exact)]
     for ours, theirs in zip(*fields, strict=True):
         assert ours.pop("loss") == pytest.approx(theirs.pop("loss"), rel=1e-5)
@@ -313,7 +317,9 @@ def test_without_a_folder_the_run_is_the_same(sketched: Path) -> None:
 
 def test_sketches_may_be_switched_on_when_a_run_goes_on(sketched: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run_until_stopped(configured(**SKETCH | {"warm_start.signature": "exact"}), folder, 14)
+    run_until_stopped(
+        configured(**SKETCH | {"parameters.warm_start.signature": "exact"}), folder, 14
+    )
     config = folder / records.CONFIG
     config.write_text(config.read_text().replace('signature = "exact"', 'signature = "sketch"'))
     experiment.resume(folder)
@@ -332,15 +338,15 @@ def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> 
     kinds: list[type] = []
 
     class Look(StopAfter):
-        def advanced(
+        def round_finished(
             self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
         ) -> None:
-            kinds.extend(type(entry) for track in tracks for entry in track.entries)
+            kinds.extend(type(entry) for track in tracks for entry in track.past)
 
-    settings = SKETCH | {"warm_start.signature": signature, "seeds": [1]}
-    experiment.run(configured(**settings), tmp_path / "run", watchers=[Look(0)])
+    settings = SKETCH | {"parameters.warm_start.signature": signature, "seeds": [1]}
+    experiment.run(configured(**settings), tmp_path / "run", callbacks=[Look(0)])
     assert kinds
-    assert set(kinds) == {StoredEntry}
+    assert set(kinds) == {StoredSession}
 
 
 # --- state of an algorithm -----------------------------------------------------------------------
@@ -374,7 +380,7 @@ def stateful() -> Algorithm:
 def test_the_state_of_server_and_devices_survives(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "stateful", stateful)
+    monkeypatch.setitem(ALGORITHMS._records, "stateful", RegisteredAlgorithm("stateful", stateful))
     settings = {
         "algorithm": ["stateful"],
         "rounds": 4,
@@ -399,7 +405,7 @@ def test_kept_states_and_teachers_survive(tmp_path: Path) -> None:
     settings = {
         "algorithm": ["scaffold", "moon", "feddyn"],
         "methods": ["warm_start", "continuous"],
-        "continuous.base": "algorithm",
+        "parameters.continuous.base": "algorithm",
         "boundary.state": "keep",
         "schedule.kind": "random",
         "schedule.stay": 1.0,
@@ -522,6 +528,9 @@ def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
     for added in ("wireless", "precision"):
         del checkpoint["config"][added]
     del checkpoint["config"]["partition"]["samples"]
-    del checkpoint["config"]["warm_start"]["signature"]
+    # The parameters of starts were sections of their own, and all of them were written down.
+    own = checkpoint["config"].pop("parameters")
+    checkpoint["config"]["warm_start"] = {"distance": "per_tensor", **own["warm_start"]}
+    del checkpoint["config"]["history"]["distance"]
     path.write_text(json.dumps(checkpoint))
     assert experiment.resume(run).rows == wanted

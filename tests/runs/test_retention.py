@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbflow.core.types import Entry, ModelState
+from ebbflow.core.types import ModelState, PastSession
 from ebbflow.runs import retention
 from ebbflow.runs.retention import Retention, keep_all, keep_diverse, keep_last
 
@@ -19,20 +19,20 @@ points = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1,
 limits = st.integers(1, 6)
 
 
-def entries(places: Points) -> list[Entry]:
+def entries(places: Points) -> list[PastSession]:
     return [
-        Entry(z, ModelState(torch.zeros(0), torch.zeros(0)), torch.tensor(place).float())
+        PastSession(z, ModelState(torch.zeros(0), torch.zeros(0)), torch.tensor(place).float())
         for z, place in enumerate(places, start=2)
     ]
 
 
-def apart(a: Entry, b: Entry) -> float:
+def apart(a: PastSession, b: PastSession) -> float:
     assert a.signature is not None
     assert b.signature is not None
     return float((a.signature - b.signature).norm())
 
 
-def spread(kept: list[Entry]) -> float:
+def spread(kept: list[PastSession]) -> float:
     return min((apart(a, b) for a, b in itertools.combinations(kept, 2)), default=math.inf)
 
 
@@ -69,7 +69,7 @@ def test_diverse_is_the_best_of_all_subsets(places: Points, limit: int) -> None:
 @given(points, limits)
 def test_grown_one_at_a_time_diverse_is_the_best_at_every_step(places: Points, limit: int) -> None:
     rule = keep_diverse(limit, apart)
-    kept: list[Entry] = []
+    kept: list[PastSession] = []
     for entry in entries(places):
         grown = [*kept, entry]
         kept = [grown[i] for i in rule(grown)]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ebbflow import experiment
+from tests.callbacks import Finals
 from tests.configs import with_keys
-from tests.watchers import Finals
 
 METHODS = ["warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
@@ -119,7 +119,7 @@ def ended(**settings: Any) -> Ended:
     common = {"participation.share": 3, "local.steps": [1, 4], "lr.initial": 0.05, "lr.floor": 0.5}
     config = with_keys(small, common, settings)
     finals = Finals()
-    found = experiment.run(config, watchers=[finals]).rounds
+    found = experiment.run(config, callbacks=[finals]).rounds
     lines = [(r.method, r.session, r.round, r.accuracy.hex(), r.loss.hex()) for r in found]
     models = [torch.cat([*model]) for models in finals.models for model in models]
     return Ended(lines, models)
@@ -163,8 +163,8 @@ def test_with_its_terms_on_it_is_not(plain: tuple[dict[str, Any], Ended], name: 
 @pytest.mark.parametrize("engine", ["sequential", "vectorised"])
 @pytest.mark.parametrize("target", ["teacher", "mixed"])
 def test_without_weight_on_its_teacher_continuous_is_previous(engine: str, target: str) -> None:
-    settings = {"engine.kind": engine, "continuous.target": target}
-    off = ended(**settings, methods=["continuous"], **{"continuous.kl": 0.0})
+    settings = {"engine.kind": engine, "parameters.continuous.target": target}
+    off = ended(**settings, methods=["continuous"], **{"parameters.continuous.kl": 0.0})
     previous = ended(**settings, methods=["previous"])
     assert [line[1:] for line in off.rounds] == [line[1:] for line in previous.rounds]
     assert_same_end(off._replace(rounds=[]), previous._replace(rounds=[]))
@@ -177,7 +177,7 @@ def test_both_engines_distil_alike(target: str) -> None:
             **{
                 "engine.kind": engine,
                 "methods": ["continuous", "previous"],
-                "continuous.target": target,
+                "parameters.continuous.target": target,
             }
         )
         for engine in ("sequential", "vectorised")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.experiment import resume, run
@@ -164,3 +164,45 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
 def test_samples_without_a_pool_are_refused() -> None:
     with pytest.raises(EbbflowError, match=r"partition\.samples = 5 has no use with"):
         config_of("partition.samples=5")
+
+
+# --- random arrivals and departures --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("back", "memory"),
+    [
+        (0.0, 2.0),
+        (0.5, 2.0 / (1 - 0.5)),
+        (0.9, 2.0 / (1 - 0.9)),
+        (1.0, 0.5),
+    ],
+)
+def test_random_arrivals_keep_the_devices_that_were_asked_for(back: float, memory: float) -> None:
+    """As many on average in the first sessions as in the later ones, whoever comes back.
+
+    Devices are independent of each other, so K(j), the covariance of the numbers present j sessions
+    apart, is at most 20 P(here now and then). It falls with j, and its sum over j > 0 is at most
+    20 ``memory``: the mean time that a device will yet be here, stay / (1 - back). If all come
+    back, K(j) = 40/4 exp(-j (1/stay + 1/away)), as of 40 devices each is here half of the time.
+    """
+    settings = ("schedule.kind=random", f"schedule.return_probability={back}")
+    config = config_of(*POOL, *settings, "partition.devices=20", "sessions=150")
+    assert (config.schedule.stay, config.schedule.away) == (2.0, 2.0)
+    seeds = range(10)
+    sizes = np.array(
+        [[len(s.devices) for s in build_sessions(config, digits(), seed)] for seed in seeds]
+    )
+    for window in (sizes[:, :50], sizes[:, 50:]):
+        sigma = np.sqrt(20 * (1 + 2 * memory) / window.size)
+        assert window.mean() == pytest.approx(20, abs=4 * sigma)
+
+
+def test_a_rate_of_arrivals_that_is_named_is_taken_as_it_is() -> None:
+    """In the end arrivals * stay / (1 - back) = 40 devices are present, not the first 20."""
+    settings = ("schedule.kind=random", "schedule.arrivals=10", "sessions=80")
+    config = config_of(*POOL, *settings, "partition.devices=20")
+    sizes = [[len(s.devices) for s in build_sessions(config, digits(), seed)] for seed in range(5)]
+    assert [first[0] for first in sizes] == [20] * 5
+    late = np.array(sizes)[:, 30:]
+    assert late.mean() == pytest.approx(40, abs=4 * np.sqrt(40 * (1 + 2 * 4.0) / late.size))

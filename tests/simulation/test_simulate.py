@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import (
     Algorithm,
     Broadcast,
@@ -24,23 +24,29 @@ from ebbflow.core.algorithm import (
     Upload,
     weighted_upload,
 )
-from ebbflow.core.errors import TrainingError
+from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Examples, ModelState, Session, Start, State
+from ebbflow.core.start import StartingPoint
+from ebbflow.core.types import Examples, ModelState, Session, State
 from ebbflow.core.vector import mix
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
 from ebbflow.experiment import build_world, run
 from ebbflow.runs.records import Records, Round
+from ebbflow.sessions.memory import pilot_weights
+from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.methods import methods_of
-from ebbflow.simulation.simulate import Track, new_tracks, pilot_weights, run_probe, simulate
-from ebbflow.simulation.world import World
+from ebbflow.simulation.rounds import run_probe
+from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.tracks import Track, new_tracks
+from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from tests.callbacks import Finals
 from tests.configs import digits, with_settings
-from tests.watchers import Finals
 
 METHODS = ("warm_start", "previous", "average")
 SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
@@ -54,7 +60,7 @@ def recorded(*settings: str) -> Records:
     return run(config_of("engine.workers=1", *settings), dataset=digits())
 
 
-class Play:
+class Play(Callback):
     """One simulation with the reference engine, and all that could be seen of it."""
 
     def __init__(self, *settings: str, algorithm: Algorithm | None = None) -> None:
@@ -72,7 +78,7 @@ class Play:
         self.probing = True
         self.trained: list[tuple[Cohort, Sequence[Lane]]] = []
         self.probed: list[tuple[Cohort, Sequence[Lane]]] = []
-        self.starts: dict[tuple[str, int], Start] = {}
+        self.starts: dict[tuple[str, int], StartingPoint] = {}
         self.finals: dict[tuple[str, int], Tensor] = {}
         self.copies: dict[tuple[str, int], Tensor] = {}
         simulate(self.world, self.tracks, self, [self])
@@ -87,17 +93,19 @@ class Play:
         (self.probed if self.probing else self.trained).append((cohort, lanes))
         return self.engine(lanes, cohort)
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         self.probing = False
         self.events += events
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.rounds += rounds
         self.longest = max(self.longest, *(float(track.model.theta.norm()) for track in tracks))
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.probing = True
         for track in tracks:
             where = (track.method.name, session.index)
@@ -106,7 +114,7 @@ class Play:
             self.finals[where] = track.model.theta
             self.copies[where] = track.model.theta.clone()
 
-    def late_starts(self) -> list[Start]:
+    def late_starts(self) -> list[StartingPoint]:
         return [start for (_, session), start in self.starts.items() if session > 1]
 
     def track(self, method: str) -> Track:
@@ -166,7 +174,7 @@ def test_methods_part_at_the_first_choice() -> None:
 
 
 def test_without_sensitivity_the_warm_start_is_the_average_to_the_bit() -> None:
-    played = play("sessions=5", "warm_start.scale=0")
+    played = play("sessions=5", "parameters.warm_start.scale=0")
     for s in (4, 5):
         warm, average = played.starts["warm_start", s], played.starts["average", s]
         assert torch.equal(warm.model.theta, average.model.theta)
@@ -175,7 +183,7 @@ def test_without_sensitivity_the_warm_start_is_the_average_to_the_bit() -> None:
 
 
 def test_with_infinite_sensitivity_the_nearest_model_is_the_start() -> None:
-    played = play("sessions=5", "warm_start.scale=inf", "methods=warm_start")
+    played = play("sessions=5", "parameters.warm_start.scale=inf", "methods=warm_start")
     for s in (4, 5):
         start = played.starts["warm_start", s]
         nearest = min(start.distances, key=lambda z: start.distances[z])
@@ -221,7 +229,7 @@ def test_the_pilot_is_made_of_the_pilot_sessions_models(combine: str) -> None:
     assert track.pilot is not None
     torch.testing.assert_close(track.pilot.theta.double(), expected, rtol=0, atol=1e-7)
     assert track.pilots == []
-    assert [entry.session for entry in track.entries] == [4]
+    assert [entry.number for entry in track.past] == [4]
 
 
 def test_pilot_sessions_may_have_a_length_and_rates_of_their_own() -> None:
@@ -355,8 +363,51 @@ def test_a_share_of_those_present_takes_part(
         draw = generator(100, "participants", cohort.session, cohort.round)
         assert cohort.devices == participants(draw, session.devices, sizes, given, weighting)
         assert cohort.samples == tuple(len(session.shards[device]) for device in cohort.devices)
+        assert (cohort.weights == ()) == (weighting == "uniform")
     if count < 4:
         assert len({cohort.devices for cohort, _ in played.trained if cohort.session % 2}) > 1
+
+
+def test_devices_drawn_by_size_do_not_count_their_size_again() -> None:
+    """On average over the draws a round moves the model as if all had taken part."""
+    unequal = ("partition.kind=dirichlet_labels", "partition.alpha=0.1")
+    world = build_world(
+        config_of(*unequal, "participation.weighting=weighted"),
+        digits(),
+        100,
+    )
+    session, draws = world.sessions[0], 2000
+    sizes = [session.samples(device) for device in session.devices]
+    assert max(sizes) > 2 * min(sizes)
+    engine = Sequential(world.model, world.dataset.train, world.recipe)
+    at = Lane(Algorithm("fedavg"), Broadcast(*world.initial, {}), 0.1, {})
+
+    @cache
+    def move(devices: tuple[int, ...]) -> Tensor:
+        ((total, _),) = engine([at], draw_cohort(world, session, 1, devices, 5, 16, "local"))
+        return (total.delta / total.samples).double()
+
+    everybody = move(session.devices)
+    for count in (1, 2, 3):
+        moves = torch.stack(
+            [
+                move(draw_participants(world, session, t, "participants", count))
+                for t in range(draws)
+            ]
+        )
+        deviation = float((moves.var(0).sum() / draws).sqrt())
+        assert float((moves.mean(0) - everybody).norm()) < 3 * deviation
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+def test_a_mean_over_all_devices_refuses_participants_drawn_by_size(algorithm: str) -> None:
+    settings = (f"algorithm={algorithm}", "participation.weighting=weighted")
+    with pytest.raises(EbbflowError, match=rf'"weighted" does not fit the algorithm {algorithm}, '):
+        recorded(*settings, "participation.share=2")
+    distilling = ("methods=continuous", "sessions=2", "participation.share=2")
+    recorded(*settings, *distilling)  # on FedAvg, whatever the algorithm
+    with pytest.raises(EbbflowError, match=r'set participation.weighting to "uniform", or choose'):
+        recorded(*settings, *distilling, "continuous.base=algorithm")
 
 
 def test_one_participants_model_becomes_the_global_one() -> None:
@@ -412,7 +463,7 @@ def _prox() -> Algorithm:
 
 @pytest.fixture
 def two_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "prox", _prox)
+    monkeypatch.setitem(ALGORITHMS._records, "prox", RegisteredAlgorithm("prox", _prox))
 
 
 def by_name(rounds: Sequence[Round]) -> dict[tuple[str, str, int], list[Round]]:
@@ -488,7 +539,7 @@ def test_both_engines_come_to_the_same_result(rule: str, kind: str) -> None:
     settings = ("sessions=5", f"local.rule={rule}", f"model.kind={kind}", "participation.share=3")
     slow, fast = Finals(), Finals()
     one, other = (
-        run(config_of(*settings, f"engine.kind={engine}"), dataset=digits(), watchers=[finals])
+        run(config_of(*settings, f"engine.kind={engine}"), dataset=digits(), callbacks=[finals])
         for engine, finals in (("sequential", slow), ("vectorised", fast))
     )
     one_sample = 100 / int((digits().test.y >= 5).sum()) + 1e-9
@@ -505,8 +556,8 @@ def test_both_engines_come_to_the_same_result(rule: str, kind: str) -> None:
 def test_all_sessions_after_the_pilot_are_kept_by_default() -> None:
     played = play("sessions=6")
     for track in played.tracks:
-        assert [entry.session for entry in track.entries] == [2, 3, 4, 5, 6]
-        signed = [entry.signature is not None for entry in track.entries]
+        assert [entry.number for entry in track.past] == [2, 3, 4, 5, 6]
+        signed = [entry.signature is not None for entry in track.past]
         assert signed == [track.method.name == "warm_start"] * 5
 
 
@@ -514,7 +565,7 @@ def test_the_last_sessions_are_kept_if_asked_for() -> None:
     played = play("sessions=6", "history.keep=last", "history.limit=2")
     assert dict(played.starts["average", 6].weights) == {4: 0.5, 5: 0.5}
     assert set(played.starts["warm_start", 6].weights) == {4, 5}
-    assert [entry.session for entry in played.track("previous").entries] == [5, 6]
+    assert [entry.number for entry in played.track("previous").past] == [5, 6]
 
 
 def test_diverse_keeps_one_session_of_each_group() -> None:
@@ -526,8 +577,8 @@ def test_diverse_keeps_one_session_of_each_group() -> None:
 def test_training_on_leaves_the_history_alone() -> None:
     played = play("sessions=6")
     for track in played.tracks:
-        for entry in track.entries:
-            saved = played.copies[track.method.name, entry.session]
+        for entry in track.past:
+            saved = played.copies[track.method.name, entry.number]
             assert torch.equal(entry.model.theta, saved)
     assert torch.equal(played.world.initial.theta, played.initial)
 
@@ -538,8 +589,8 @@ def test_an_algorithm_that_steps_in_place_cannot_reach_the_history() -> None:
 
     played = Play(algorithm=Algorithm("in-place", server_step=in_place))
     for track in played.tracks:
-        for entry in track.entries:
-            saved = played.copies[track.method.name, entry.session]
+        for entry in track.past:
+            saved = played.copies[track.method.name, entry.number]
             assert torch.equal(entry.model.theta, saved)
 
 
@@ -573,17 +624,17 @@ def test_the_start_events_accuracy_is_that_of_the_model_before_training() -> Non
 
 @pytest.mark.parametrize(("scale", "sessions"), [("1e-6", [4]), ("10", []), ("inf", [])])
 def test_nearly_uniform_weights_are_warned_of(scale: str, sessions: list[int]) -> None:
-    played = play(f"warm_start.scale={scale}")
+    played = play(f"parameters.warm_start.scale={scale}")
     warnings = [event for event in played.events if event["event"] == "warning"]
     assert [event["session"] for event in warnings] == sessions
     for event in warnings:
         assert event["method"] == "warm_start"
-        assert "warm_start.scale" in event["text"]
+        assert "parameters.warm_start.scale" in event["text"]
         assert "1e-06" in event["text"]
 
 
 def test_the_average_is_never_warned_of() -> None:
-    played = play("warm_start.scale=1e-6", 'methods=["average", "previous"]')
+    played = play("parameters.warm_start.scale=1e-6", 'methods=["average", "previous"]')
     assert {event["event"] for event in played.events} == {"start"}
 
 
@@ -611,6 +662,13 @@ def test_the_radius_keeps_every_model_in_the_ball() -> None:
     assert 0.9 < inside.longest <= 1 + 1e-6
     assert all(float(start.model.theta.norm()) <= 1 + 1e-6 for start in inside.late_starts())
     torch.testing.assert_close(wide.finals["previous", 4], free.finals["previous", 4])
+
+
+def test_a_server_that_steps_beyond_the_devices_models_stays_in_the_ball_too() -> None:
+    """A mean of models in the ball is in the ball, but what momentum adds to it need not be."""
+    settings = ("algorithm=fedavgm", "methods=previous", "rounds=4")
+    assert play(*settings).longest > 1.5
+    assert 0.9 < play(*settings, "local.radius=1.0").longest <= 1 + 1e-6
 
 
 # --- other schedules -----------------------------------------------------------------------------
@@ -805,7 +863,7 @@ def test_parameters_reach_the_model() -> None:
 # --- evaluation beside the next round ------------------------------------------------------------
 
 
-class Breaks:
+class Breaks(Callback):
     """An engine that fails in a round, and a watcher that may fail when it hears of one."""
 
     def __init__(self, train_fails: int = 99, hearing_fails: int = 99) -> None:
@@ -828,10 +886,7 @@ class Breaks:
     def close(self) -> None:
         pass
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        pass
-
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         if rounds[0].round == self.hearing_fails:
@@ -840,7 +895,7 @@ class Breaks:
         if rounds[0].round in self.models:
             assert torch.equal(tracks[0].model.theta, self.models[rounds[0].round])
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         pass
 
     def run(self) -> None:

@@ -11,15 +11,16 @@ import torch
 
 from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, TrainingError
+from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Sequential, Vectorised
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
+from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys
-from tests.watchers import StopAfter, Stopped
 
 WORDS = 40
 
@@ -103,7 +104,7 @@ def test_a_run_on_touched_rows_is_that_of_the_reference_engine(
             elementwise=True,
         )
 
-    monkeypatch.setitem(ALGORITHMS, "clipped", clipped)
+    monkeypatch.setitem(ALGORITHMS._records, "clipped", RegisteredAlgorithm("clipped", clipped))
     theirs = run(algorithm=["clipped"], **{"engine.kind": "sequential"})
     monkeypatch.setattr(Vectorised, "_mapped", None)
     ours = run(algorithm=["clipped"])
@@ -118,7 +119,7 @@ def test_a_stopped_run_goes_on_to_the_bit(algorithm: str, boundary: str, tmp_pat
     config = configured(**{"algorithm": [algorithm], "boundary.state": boundary})
     whole = experiment.run(config, tmp_path / "whole", dataset=DATA)
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     found = experiment.resume(tmp_path / "cut", dataset=DATA)
     assert losses(found) == losses(whole)
 
@@ -135,7 +136,7 @@ def test_the_reference_engine_goes_on_with_states_that_can_be_laid_out(tmp_path:
     config = configured(**{"algorithm": ["scaffold"], "boundary.state": "keep"})
     whole = experiment.run(config, tmp_path / "whole", dataset=DATA)
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
     found = experiment.resume(tmp_path / "cut", dataset=DATA)
     assert losses(found) == pytest.approx(losses(whole), rel=1e-4)
@@ -144,7 +145,7 @@ def test_the_reference_engine_goes_on_with_states_that_can_be_laid_out(tmp_path:
 def test_the_reference_engine_refuses_features_in_a_sentence(tmp_path: Path) -> None:
     config = configured(**{"algorithm": ["moon"]})
     with pytest.raises(Stopped):
-        experiment.run(config, tmp_path / "cut", dataset=DATA, watchers=[StopAfter(8)])
+        experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
     with pytest.raises(EbbflowError, match="features of their texts instead of a whole model"):
         experiment.resume(tmp_path / "cut", dataset=DATA)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from ebbflow.core.types import ModelState
 from ebbflow.runs.records import Round
 from ebbflow.starts.continuous import continuous
 from tests.simulation.test_simulate import Play, play, recorded
-from tests.starts.test_starts import SESSION, Probe, assert_equal, model, past, vector
+from tests.starts.test_starts import assert_equal, model, past
 
 
 def teacher_of(played: Play, session: int) -> ModelState | None:
@@ -35,14 +33,14 @@ def _names(played: Play) -> list[str]:
 
 
 def test_it_carries_on_and_is_taught_by_where_it_came_from() -> None:
-    start = continuous()(SESSION, model(600), replace(past([]), known=(1, 2)), Probe(vector(700)))
+    start = continuous().choose(past([]))
     assert_equal(start.model, model(600))
     assert start.teacher is not None
     assert_equal(start.teacher, model(600))
 
 
 def test_nobody_teaches_where_nobody_was_before() -> None:
-    start = continuous()(SESSION, model(600), past([]), Probe(vector(700)))
+    start = continuous().choose(past([], goes_on=False))
     assert start.teacher is None
 
 
@@ -76,7 +74,9 @@ def test_after_a_fresh_start_there_is_no_teacher(pilots: int) -> None:
 
 def test_a_network_of_zeros_teaches_the_first_session_if_asked_to() -> None:
     """As in the authors' code, whose teacher is not filled yet: every label is equally likely."""
-    played = play("methods=continuous", "pilot.carry_over=false", "continuous.first=uniform")
+    played = play(
+        "methods=continuous", "pilot.carry_over=false", "parameters.continuous.first=uniform"
+    )
     assert teacher_of(played, 1) is None
     teacher = teacher_of(played, 2)
     assert teacher is not None
@@ -132,14 +132,18 @@ def test_it_has_the_rates_of_the_algorithm_that_it_is_compared_under() -> None:
 
 
 def test_it_runs_on_the_algorithm_if_asked_to() -> None:
-    settings = (*BESIDE, 'methods=["previous", "continuous"]', "continuous.base=algorithm")
+    settings = (
+        *BESIDE,
+        'methods=["previous", "continuous"]',
+        "parameters.continuous.base=algorithm",
+    )
     records = recorded(*settings)
     fedprox, fedacg, fedavg = (
         rounds_of(records.rounds, name, "continuous") for name in ("fedprox", "fedacg", "fedavg")
     )
     assert fedprox != fedavg != fedacg
     # Without weight on the teacher it is the algorithm's own Previous.
-    off = recorded(*settings, "continuous.kl=0").rounds
+    off = recorded(*settings, "parameters.continuous.kl=0").rounds
     for name in ("fedprox", "fedacg"):
         assert rounds_of(off, name, "continuous") == rounds_of(off, name, "previous")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ebbflow import experiment
-from ebbflow.core.types import Entry, Layout, ModelState, Past, Session, Start
-from ebbflow.simulation.simulate import Track
+from ebbflow.core.start import Situation, StartingPoint
+from ebbflow.core.types import Layout, ModelState, PastSession, Session
+from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 from ebbflow.starts.warm_start import warm_start
 from tests.configs import with_keys
-from tests.starts.test_starts import SESSION, Probe
-from tests.watchers import Deaf
+from tests.starts.test_starts import Probe
 
 DISTANCES = ("per_tensor", "raw", "normalised", "inner_product")
 SCALES = (0.0, 10.0, 100.0, 800.0, math.inf)
@@ -30,11 +32,11 @@ LAYOUT = Layout(("a.weight", "a.bias", "b.weight"), ((60, 90), (60,), (7, 60)))
 DATA = Path(os.environ.get("EBBFLOW_DATA", "nowhere"))
 
 
-class Read(Entry):
+class Read(PastSession):
     """An entry that notes what is read of it."""
 
-    def __init__(self, entry: Entry, notes: list[str]) -> None:
-        object.__setattr__(self, "session", entry.session)
+    def __init__(self, entry: PastSession, notes: list[str]) -> None:
+        object.__setattr__(self, "number", entry.number)
         self._entry, self._notes = entry, notes
 
     @property
@@ -52,31 +54,40 @@ class Read(Entry):
         return self._entry.signature
 
 
-def history(signatures: Sequence[Tensor], pilot: Tensor | None = None) -> Past:
+def history(
+    signatures: Sequence[Tensor],
+    own: Tensor,
+    pilot: Tensor | None = None,
+    layout: Layout = LAYOUT,
+) -> Situation:
     """Return a past of small models, which are not what is looked at here."""
     draw = torch.Generator().manual_seed(1)
-    entries = [
-        Entry(z, ModelState(torch.randn(9, generator=draw), torch.zeros(2)), signature)
+    past = [
+        PastSession(z, ModelState(torch.randn(9, generator=draw), torch.zeros(2)), signature)
         for z, signature in enumerate(signatures, start=2)
     ]
     start = torch.zeros_like(signatures[0]) if pilot is None else pilot
-    return Past(ModelState(start, torch.zeros(2)), tuple(entries))
+    return Situation(
+        session=9,
+        carried=ModelState(own, torch.zeros(2)),
+        goes_on=True,
+        known_labels=(),
+        pilot=ModelState(start, torch.zeros(2)),
+        past=tuple(past),
+        layout=layout,
+        probe=Probe(own),
+    )
 
 
 def starts(
-    layout: Layout, distance: str, scale: float, past: Past, own: Tensor
-) -> tuple[Start, Start]:
+    distance: str, scale: float, situation: Situation
+) -> tuple[StartingPoint, StartingPoint]:
     """Return where the session starts without and with sketches."""
-    exact, sketched = (
-        warm_start(layout, distance, scale, sketched=on)(
-            SESSION, ModelState(own, torch.zeros(2)), past, Probe(own)
-        )
-        for on in (False, True)
-    )
-    return exact, sketched
+    exact = warm_start(distance, scale).choose(situation)
+    return exact, warm_start(distance, scale, "sketch").choose(situation)
 
 
-def assert_alike(exact: Start, sketched: Start) -> None:
+def assert_alike(exact: StartingPoint, sketched: StartingPoint) -> None:
     assert list(sketched.weights) == list(exact.weights)
     for z, weight in exact.weights.items():
         assert sketched.weights[z] == pytest.approx(weight, rel=0, abs=1e-6)
@@ -111,7 +122,7 @@ def test_weights_are_the_same_with_and_without_sketches(
     distance: str, seed: int, kinds: int, spread: float, count: int, scale: float
 ) -> None:
     *signatures, own = mixed(seed, kinds, spread, count + 1)
-    assert_alike(*starts(LAYOUT, distance, scale, history(signatures), own))
+    assert_alike(*starts(distance, scale, history(signatures, own)))
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -122,52 +133,47 @@ def test_zero_tensors_and_zero_signatures_give_weights(distance: str) -> None:
     signatures[2] = torch.zeros(LAYOUT.total)
     for own in (signatures[0], signatures[3], signatures[2]):
         for scale in SCALES:
-            exact, sketched = starts(LAYOUT, distance, scale, history(signatures), own)
+            exact, sketched = starts(distance, scale, history(signatures, own))
             assert all(map(math.isfinite, sketched.weights.values()))
             assert_alike(exact, sketched)
 
 
 def test_what_cannot_count_is_not_read() -> None:
     *signatures, _, _, _, own = mixed(2, 10, 0.1, 54)
-    past = history(signatures)
+    situation = history(signatures, own)
     notes: list[list[str]] = [[] for _ in signatures]
-    watched = Past(past.pilot, tuple(map(Read, past.entries, notes)))
-    initialiser = warm_start(LAYOUT, "per_tensor", 200.0, sketched=True)
+    watched = replace(situation, past=tuple(map(Read, situation.past, notes)))
+    start = warm_start("per_tensor", 200.0, "sketch")
     for repeated in (False, True):
         for note in notes:
             note.clear()
-        start = initialiser(SESSION, past.entries[0].model, watched, Probe(own))
+        point = start.choose(watched)
         alike = {i for i in range(50) if i % 10 == 3}
         for i, note in enumerate(notes):
             # Once per history for a sketch that does not lie beside it, once for the distance.
             assert note.count("signature") == (not repeated) + (i in alike)
-            assert note.count("model") == (start.weights[i + 2] > 0) == (i in alike)
-        assert {z - 2 for z in start.distances} == alike
-        assert len(start.weights) == 50
+            assert note.count("model") == (point.weights[i + 2] > 0) == (i in alike)
+        assert {z - 2 for z in point.distances} == alike
+        assert len(point.weights) == 50
 
 
 def test_sketches_are_off_unless_asked_for() -> None:
     signatures = mixed(2, 10, 0.1, 20)
-    start = warm_start(LAYOUT, "per_tensor", 800.0)(
-        SESSION,
-        ModelState(signatures[0], torch.zeros(0)),
-        history(signatures),
-        Probe(signatures[3]),
-    )
-    assert len(start.distances) == 20
+    point = warm_start("per_tensor", 800.0).choose(history(signatures, signatures[3]))
+    assert len(point.distances) == 20
 
 
 # --- signatures of real data ---------------------------------------------------------------------
 
 
-class Signatures(Deaf):
+class Signatures(Callback):
     """A watcher that keeps every session's signature."""
 
     def __init__(self) -> None:
         self.found: list[Tensor] = []
         self.layout = LAYOUT
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.layout = world.model.layout
         start = tracks[0].start
         if start is not None and start.signature is not None:
@@ -191,7 +197,7 @@ def real(dataset: str) -> Signatures:
     if dataset == "agnews":
         small |= {"parameters.embedding.width": 32}  # a million parameters, for a fast test
     watcher = Signatures()
-    experiment.run(with_keys(small), watchers=[watcher])
+    experiment.run(with_keys(small), callbacks=[watcher])
     assert len(watcher.found) == 7
     return watcher
 
@@ -225,7 +231,7 @@ def test_real_sessions_weigh_the_same_with_and_without_sketches(
     decisive = scale >= 200
     if distance == "raw":  # whose scale is that of the rates
         scale /= float(np.mean([float(g.double().norm()) for g in found.found]))
-    exact, sketched = starts(found.layout, distance, scale, history(signatures), own)
+    exact, sketched = starts(distance, scale, history(signatures, own, layout=found.layout))
     assert_alike(exact, sketched)
     # The other group of devices is far away: at a large R its sessions need not be measured.
     if decisive:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ebbflow.algorithms.ranges import Decay, NotNegative
 from ebbflow.core.algorithm import Affine, Algorithm, Population, Upload
+from ebbflow.core.ranges import Decay, NotNegative
 from ebbflow.core.types import State, Theta
 
 

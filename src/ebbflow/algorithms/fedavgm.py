@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ebbflow.algorithms.ranges import Decay, Positive
 from ebbflow.core.algorithm import Algorithm, Population, Upload
+from ebbflow.core.ranges import Decay, Positive
 from ebbflow.core.types import State, Theta
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import torch
 
-from ebbflow.algorithms.ranges import Positive
 from ebbflow.core.algorithm import (
     Affine,
     Algorithm,
@@ -21,6 +20,7 @@ from ebbflow.core.algorithm import (
     mean_state,
     weighted_upload,
 )
+from ebbflow.core.ranges import Positive
 from ebbflow.core.types import State, Theta
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ebbflow.algorithms.ranges import Decay, Positive
 from ebbflow.core.algorithm import Algorithm, Population, Upload
+from ebbflow.core.ranges import Decay, Positive
 from ebbflow.core.types import State, Theta
 
 

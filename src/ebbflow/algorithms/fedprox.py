@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebbflow.algorithms.ranges import NotNegative
 from ebbflow.core.algorithm import Affine, Algorithm
+from ebbflow.core.ranges import NotNegative
 
 
 def fedprox(mu: NotNegative = 1.0) -> Algorithm:

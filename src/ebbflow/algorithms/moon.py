@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ebbflow.algorithms.ranges import NotNegative, Positive
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.objectives import Contrast
+from ebbflow.core.ranges import NotNegative, Positive
 from ebbflow.core.types import ModelState, State
 
 

@@ -21,13 +21,14 @@ from ebbflow import experiment
 from ebbflow.analysis import bound
 from ebbflow.analysis.bound import Array, Constants, Devices, Terms
 from ebbflow.analysis.constants import Gradients, Problem, dissimilarity
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.runs import records
 from ebbflow.runs.records import Round
-from ebbflow.simulation.simulate import Track, Watcher
+from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
 Result = TypeVar("Result")
@@ -166,7 +167,7 @@ def examine(
     seeds: Sequence[int] = (),
     iterations: int = 300,
     zeta_1: float = 1.0,
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Findings:
     """Make a run again and compare what it did with Theorem 1.
 
@@ -175,7 +176,7 @@ def examine(
         seeds: Only these; by default all of the run's.
         iterations: Of the full-batch training that looks for w^(s)*.
         zeta_1: Of the dissimilarity assumption; zeta_2 is the least that goes with it.
-        watchers: Others that want to follow, such as a progress display.
+        callbacks: Others that follow the run, such as a progress display.
     """
     config = chosen(folder, seeds)
     if zeta_1 < 1:
@@ -190,13 +191,13 @@ def examine(
             "differs): restore the data"
         )
     measuring = _Measuring(config, iterations)
-    again = experiment.run(config, dataset=data, watchers=[measuring, *watchers])
+    again = experiment.run(config, dataset=data, callbacks=[measuring, *callbacks])
     notes = [*_outside(config, measuring.places.values())]
     notes += _compared(again.rounds, records.read_rounds(folder))
     return _findings(measuring, zeta_1, notes)
 
 
-class _Measuring:
+class _Measuring(Callback):
     """Measures every model of a simulation as it passes."""
 
     def __init__(self, config: Config, iterations: int) -> None:
@@ -211,7 +212,9 @@ class _Measuring:
         self._here: dict[tuple[str, str], Gradients] = {}
         self._last: dict[tuple[str, str], ModelState] = {}
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
         """Prepare F^(s)."""
         key = (world.seed, session.devices)
         if key not in self._problems:
@@ -223,7 +226,7 @@ class _Measuring:
             self._here, self._last = {}, {}
         self.places[world.seed, session.index] = _place(self.config, self._problems[key])
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Measure w^(s,t+1) of every method, and w^(s,1) in the first round."""
@@ -258,7 +261,7 @@ class _Measuring:
             _once(models, lambda model: _sharpen(place, problem, model))
             self._last = {_name(r): model for r, model in zip(rounds, models, strict=True)}
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Look for w^(s)*, once for the same devices."""
         key = (world.seed, session.devices)
         if key not in self._searched:

@@ -23,7 +23,8 @@ from ebbflow.analysis.cost import (
 )
 from ebbflow.analysis.metrics import Target, time_to_accuracy
 from ebbflow.config.defaults import SETTINGS
-from ebbflow.config.schema import Config, Wireless, nearest
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import Wireless
 from ebbflow.core import counters
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import Name, generator
@@ -59,11 +60,8 @@ def _counted(config: Config) -> ModelSize:
     from ebbflow.data import datasets  # noqa: PLC0415
     from ebbflow.models import MODELS as BUILDERS  # noqa: PLC0415
     from ebbflow.models import flops  # noqa: PLC0415
-    from ebbflow.simulation.methods import parametrised  # noqa: PLC0415
 
-    kind = config.model.kind or ""
-    if kind not in BUILDERS:
-        raise nearest(kind, BUILDERS, "model", "model.kind")
+    builder = BUILDERS.find(config.model.kind, "model.kind")
     try:
         data = datasets.load(config.dataset, limit_train=1, limit_test=1)
     except EbbflowError as error:
@@ -72,7 +70,8 @@ def _counted(config: Config) -> ModelSize:
             "wireless.parameters and wireless.complexity"
         ) from None
     x = data.train.x[:1]
-    model = parametrised(BUILDERS[kind], kind, config, tuple(x.shape[1:]), data.classes)
+    given = config.parameters.get(builder.name, {})
+    model = builder.build(given, tuple(x.shape[1:]), data.classes)
     operations = flops(model, x.long() if model.bags is not None else x.float())
     return ModelSize(model.layout.total, operations / model.layout.total)
 
@@ -158,7 +157,10 @@ def usages(
     found = []
     for key, curve in curves.items():
         group, method, seed, session = key
-        distils = method == "continuous" and config.continuous.base == "fedavg"
+        distils = (
+            method == "continuous"
+            and config.parameters.get("continuous", {}).get("base", "fedavg") == "fedavg"
+        )
         algorithm = "fedavg" if distils else group
         start = starts.get(key, {})
         present = tuple(start.get("devices") or range(curve[0].devices))

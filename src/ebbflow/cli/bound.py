@@ -37,7 +37,7 @@ def bound(
 
     with closing(progress_display(chosen(folder, seed or []))) as display:
         found = examine(
-            folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1, watchers=[display]
+            folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1, callbacks=[display]
         )
     if json:
         typer.echo(encode.dumps(found.as_json(), indent=1))

@@ -15,7 +15,7 @@ from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
     from ebbflow.analysis.metrics import Target
-    from ebbflow.config.schema import Config
+    from ebbflow.config.resolved import Config
 
 app = typer.Typer()
 
@@ -126,10 +126,10 @@ def _known(algorithm: str) -> str:
     """Return an algorithm's name, if it is one."""
     if algorithm != "fedavg":
         from ebbflow.algorithms import ALGORITHMS
-        from ebbflow.config.schema import nearest
+        from ebbflow.core.errors import unknown
 
         if algorithm not in ALGORITHMS:
-            raise nearest(algorithm, ALGORITHMS, "algorithm", "--algorithm")
+            raise unknown(algorithm, ALGORITHMS, "algorithm", "--algorithm")
     return algorithm
 
 
@@ -197,13 +197,13 @@ def _of_model(
 
     from ebbflow.analysis.cost import MODELS
     from ebbflow.analysis.run_costs import estimate, model_size, task_of
-    from ebbflow.config.schema import nearest
+    from ebbflow.core.errors import unknown
     from ebbflow.report.cost_tables import estimate_table
 
     names, given = (*MODELS, "digits"), config.wireless
-    unknown = config.dataset not in names and not config.dataset.endswith(".npz")
-    if unknown and (given.parameters is None or given.complexity is None):
-        raise nearest(config.dataset, names, "model", "--model")
+    not_known = config.dataset not in names and not config.dataset.endswith(".npz")
+    if not_known and (given.parameters is None or given.complexity is None):
+        raise unknown(config.dataset, names, "model", "--model")
     size = model_size(config)
     devices = config.partition.devices or 1
     if sweep is not None:
@@ -259,11 +259,11 @@ def _sweep(
     from rich.console import Console
 
     from ebbflow.analysis.run_costs import SWEEPS, model_size, sweep, task_of
-    from ebbflow.config.schema import nearest
+    from ebbflow.core.errors import unknown
     from ebbflow.report.cost_tables import sweep_picture, sweep_table
 
     if variable not in SWEEPS:
-        raise nearest(variable, SWEEPS, "sweep", "--sweep")
+        raise unknown(variable, SWEEPS, "sweep", "--sweep")
     size = model_size(config)
     task = task_of(config, size, algorithm)
     points = sweep(config, task, variable, rounds, devices=devices, draws=draws)

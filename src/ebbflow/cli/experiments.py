@@ -22,6 +22,7 @@ from ebbflow.cli.options import (
     Overlap,
     PartitionName,
     PilotSessions,
+    Plugins,
     Presets,
     Rounds,
     RunPath,
@@ -34,7 +35,7 @@ from ebbflow.cli.options import (
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
-    from ebbflow.config.schema import Config
+    from ebbflow.config.resolved import Config
     from ebbflow.runs.records import Records
 
 app = typer.Typer()
@@ -60,6 +61,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         seeds: SeedList = None,
         methods: MethodNames = None,
         window: Windows = None,
+        plugin: Plugins = None,
         out: Out = None,
         json: AsJson = False,
     ) -> None:
@@ -77,6 +79,9 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
             "methods": methods,
             "window": window,
         }
+        from ebbflow.plugins import load_plugins
+
+        load_plugins(plugin or [])
         resolved = configure(base, config, preset or [], given, settings or [])
         launch(resolved, out or default_folder(resolved), json)
 
@@ -92,14 +97,16 @@ _experiment(
 
 
 @app.command()
-def resume(folder: RunPath, json: AsJson = False) -> None:
+def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint."""
     from ebbflow import experiment
+    from ebbflow.plugins import load_plugins
     from ebbflow.report.progress import progress_display
 
+    load_plugins(plugin or [])
     config = experiment.read_config(folder)
     with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
-        found = experiment.resume(folder, watchers=[display])
+        found = experiment.resume(folder, callbacks=[display])
     _show(found, config, json)
 
 
@@ -119,7 +126,7 @@ def launch(config: Config, out: Path, as_json: bool) -> None:
     from ebbflow.report.progress import progress_display
 
     with _told_how_to_go_on(out), closing(progress_display(config)) as display:
-        found = experiment.run(config, out, watchers=[display], claimed=True)
+        found = experiment.run(config, out, callbacks=[display], claimed=True)
     _show(found, config, as_json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ebbflow.config.schema import Config
+    from ebbflow.config.resolved import Config
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
 Presets = Annotated[
@@ -47,6 +47,15 @@ Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by defa
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
 RunPath = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
 
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        help="A Python file that registers algorithms or starts; may be repeated.",
+    ),
+]
+
 LISTS = ("algorithm", "seeds", "methods", "window")
 
 
@@ -76,7 +85,10 @@ def configure(
             layers.add_key(SHORTCUTS[name], value, f"--{name}")
     for setting in settings:
         layers.add_setting(setting)
-    return layers.config()
+    config = layers.config()
+    for note in layers.notes:
+        typer.echo(f"note: {note}", err=True)
+    return config
 
 
 def help_if_alone(context: typer.Context) -> None:

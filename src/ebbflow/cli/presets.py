@@ -19,8 +19,8 @@ def presets(
     """List the presets, or show one."""
     if context.invoked_subcommand is not None:
         return
-    from ebbflow.config.merge import preset_names, preset_text
     from ebbflow.config.paper_rows import patterns, rows
+    from ebbflow.config.presets import preset_names, preset_text
 
     if everything:
         typer.echo("\n".join(preset_names()))
@@ -36,6 +36,6 @@ def presets(
 @app.command("show")
 def presets_show(name: Annotated[str, typer.Argument(help="A preset's name.")]) -> None:
     """Print a preset as TOML."""
-    from ebbflow.config.merge import preset_text
+    from ebbflow.config.presets import preset_text
 
     typer.echo(preset_text(name), nl=False)

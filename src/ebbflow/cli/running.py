@@ -14,6 +14,8 @@ def run_app(app: typer.Typer, name: str) -> None:
     try:
         code = app(standalone_mode=False)
     except EbbflowError as error:
+        if error.details:
+            typer.echo(error.details, err=True)
         _fail(name, str(error))
     except typer.TyperException as error:  # an unknown option, a missing argument
         sentence = getattr(error, "format_message", error.__str__)().rstrip(".")

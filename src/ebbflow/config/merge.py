@@ -8,19 +8,22 @@ look.
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ebbflow.config import paper_rows as paper
-from ebbflow.config.schema import Config, as_list, resolve
-from ebbflow.core.errors import EbbflowError
+from ebbflow.config.presets import preset
+from ebbflow.config.resolve import resolve
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import Settings, as_list
+from ebbflow.core.errors import EbbflowError, nearest
+
+FORMER_SECTIONS = ("warm_start", "continuous")
+"""Starts whose parameters were keys of a section of their own: ``warm_start.scale``."""
 
 
 class Layers:
@@ -29,10 +32,13 @@ class Layers:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.places: dict[str, str] = {}
+        self.notes: list[str] = []
+        """What the user should know of keys that have got other names."""
 
     def add(self, values: Mapping[str, Any], place: str) -> None:
         """Put a nested mapping on top."""
-        for path, value in _leaves(values):
+        for written, value in _leaves(values):
+            path = self._renamed(written, place)
             node = self.values
             *parents, last = path
             for parent in parents:
@@ -47,6 +53,14 @@ class Layers:
                 if key.startswith(old + ".") or old.startswith(key + "."):
                     del self.places[old]
             self.places[key] = place
+
+    def _renamed(self, path: tuple[str, ...], place: str) -> tuple[str, ...]:
+        """Return where a value belongs today."""
+        if len(path) == 2 and path[0] in FORMER_SECTIONS:
+            new = ("parameters", *path)
+            self.notes.append(f"{'.'.join(path)} ({place}) is called {'.'.join(new)} now")
+            return new
+        return path
 
     def _refuse_hidden(self, section: str, value: Any) -> None:
         """Refuse a value that stands where a section belongs, before its keys cover it up."""
@@ -95,7 +109,7 @@ class Layers:
     def config(self) -> Config:
         """Return the resolved configuration, or say in one sentence what is wrong with it."""
         try:
-            return resolve(Config.model_validate(self.values))
+            return resolve(Settings.model_validate(self.values))
         except ValidationError as error:
             raise EbbflowError(self._explain(error)) from None
 
@@ -106,7 +120,7 @@ class Layers:
         place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
         where = f" ({place})" if place else ""
         if first["type"] == "extra_forbidden":
-            return f"unknown key {key}{where}{_nearest(key)}"
+            return f"unknown key {key}{where}{_suggestion(key)}"
         # Where a value may be of several kinds, pydantic complains once for each of them.
         reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
         reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
@@ -123,6 +137,13 @@ class Layers:
         ):
             path.pop()
         return ".".join(path) or ".".join(str(part) for part in location)
+
+
+def read_written(config: dict[str, Any], place: str) -> Config:
+    """Return a configuration that any version has written down."""
+    layers = Layers()
+    layers.add(config, place)
+    return layers.config()
 
 
 def _leaves(
@@ -147,7 +168,7 @@ def literal(text: str) -> Any:
         return text
 
 
-def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+def keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
     """Yield every key that a configuration may hold, with dots.
 
     >>> "partition.overlap" in set(keys())
@@ -161,40 +182,11 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _nearest(key: str) -> str:
+def _suggestion(key: str) -> str:
     known = list(keys())
     by_last = {name.rsplit(".", 1)[-1]: name for name in known}
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if not close:
-        last = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(by_last), n=1, cutoff=0.8)
-        close = [by_last[last[0]]] if last else []
-    return f": did you mean {close[0]}?" if close else "; see docs/configuration.md for all keys"
-
-
-def preset_names() -> list[str]:
-    """Return the names of all presets: those that are files, then the rows of the paper's tables.
-
-    >>> {"authors-code", "paper-text", "mnist-dirichlet-o0.0-a0.3-moon"} <= set(preset_names())
-    True
-    """
-    folder = resources.files("ebbflow.config") / "presets"
-    files = [p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")]
-    return [*sorted(files), *paper.rows()]
-
-
-def preset_text(name: str, place: str = "presets") -> str:
-    """Return a preset's TOML."""
-    if name in paper.rows():
-        return paper.text(name)
-    known = preset_names()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise EbbflowError(f"{place}: there is no preset {name!r}: {hint}`ebbflow presets` has all")
-    file = resources.files("ebbflow.config") / "presets" / f"{name}.toml"
-    return file.read_text(encoding="utf-8")
-
-
-def preset(name: str, place: str = "presets") -> dict[str, Any]:
-    """Return a preset's values."""
-    return tomllib.loads(preset_text(name, place))
+    close = nearest(key, known, 0.6)
+    if close is None:
+        last = nearest(key.rsplit(".", 1)[-1], by_last, 0.8)
+        close = by_last[last] if last else None
+    return f": did you mean {close}?" if close else "; see docs/configuration.md for all keys"

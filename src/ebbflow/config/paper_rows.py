@@ -12,7 +12,8 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from ebbflow.config.schema import Config, resolve
+from ebbflow.config.resolve import resolve
+from ebbflow.config.schema import Settings
 from ebbflow.config.toml_text import toml
 
 DATASETS = {
@@ -46,6 +47,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
 }
 """The paper's parameters of the algorithms that have some."""
 SEEDS = (100, 200, 300)
+METHODS = ("warm_start", "previous", "average")
 DEVICES_IN_ALL = 20
 """How many devices the appendix has, both groups together, unless a table says otherwise."""
 
@@ -151,9 +153,11 @@ def settings(row: Row) -> dict[str, Any]:
     window of the other tables is not stated; five rounds fit their numbers best.
     """
     dirichlet = row.kind == "dirichlet"
-    usual = resolve(Config(dataset=row.dataset, algorithm=[row.algorithm]))
+    usual = resolve(
+        Settings(dataset=row.dataset, algorithm=[row.algorithm], methods=[*METHODS, "continuous"])
+    )
     rate = usual.lr.algorithms[row.algorithm]
-    methods = ["warm_start", "previous", "average"]
+    methods = list(METHODS)
     if dirichlet and row.dataset != "agnews":
         methods.append("continuous")
     found = {
@@ -180,8 +184,8 @@ def settings(row: Row) -> dict[str, Any]:
         "probe.rounds": 1,
         "probe.steps": 5,
         "probe.batch": usual.local.batch,
-        "warm_start.scale": usual.warm_start.scale,
-        "continuous.kl": usual.continuous.kl,
+        "parameters.warm_start.scale": usual.parameters["warm_start"]["scale"],
+        "parameters.continuous.kl": usual.parameters["continuous"]["kl"],
     }
     for key, value in PARAMETERS.get(row.algorithm, {}).items():
         found[f"parameters.{row.algorithm}.{key}"] = value

@@ -36,9 +36,10 @@ class LocalRun(NamedTuple):
     """What a device did in one round.
 
     ``steps`` were really made; ``step_sum`` is their sum under heavy-ball momentum, in units of the
-    rate and for a constant gradient (``steps`` without momentum); ``samples`` is D_k;
-    ``start_gradient`` is the gradient at the broadcast model over all of the round's mini-batches,
-    for an algorithm that asks for it.
+    rate and for a constant gradient (``steps`` without momentum); ``samples`` is D_k, or the number
+    of samples that the device stands for where devices are drawn by size; ``start_gradient`` is the
+    gradient at the broadcast model over all of the round's mini-batches, for an algorithm that asks
+    for it.
     """
 
     theta: Theta

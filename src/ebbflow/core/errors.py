@@ -1,13 +1,43 @@
 """Errors that a user can act on."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class EbbflowError(Exception):
     """Something the user can mend: one sentence with the value, the place and the remedy.
 
-    The command line prints the sentence alone and exits with code 2; any other exception is a
-    bug of ours and keeps its traceback.
+    The command line prints the sentence, after ``details`` where there are any, and exits with code
+    2; any other exception is a bug and keeps its traceback.
     """
+
+    details = ""
 
 
 class TrainingError(EbbflowError):
     """Training went wrong at a place that can be named: session, round, device, step."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the known name that a misspelt one is most like, or None if none is near enough.
+
+    >>> nearest("warm_strat", ["previous", "warm_start"])
+    'warm_start'
+    """
+    import difflib  # noqa: PLC0415 - `ebbflow --help` needs no suggestions
+
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else None
+
+
+def unknown(name: str, known: Iterable[str], what: str, where: str) -> EbbflowError:
+    """Return the error for an unknown name, with the nearest known one and the list of all.
+
+    >>> str(unknown("avg", ["fedavg", "moon"], "algorithm", "--algorithm"))
+    "--algorithm: there is no algorithm 'avg': did you mean fedavg? known are fedavg, moon"
+    """
+    names = list(known)
+    close = nearest(name, names)
+    hint = f"did you mean {close}? " if close else ""
+    return EbbflowError(f"{where}: there is no {what} {name!r}: {hint}known are {', '.join(names)}")

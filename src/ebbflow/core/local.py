@@ -60,7 +60,8 @@ class Cohort(NamedTuple):
     """Who trains in a round and on which rows; the same for all methods that run beside each other.
 
     ``batches[i]`` holds the row numbers of each step of ``devices[i]``, and may be drawn anew each
-    time it is asked for: see `held`. ``samples[i]`` is D_k.
+    time it is asked for: see `held`. ``samples[i]`` is D_k; ``weights[i]`` is what the device
+    counts in the sums, where that is not D_k.
     ``names`` (seed and purpose) begin the names of all further draws: crops and noise.
     ``shards[i]`` are all rows of ``devices[i]``, for an engine that keeps something for each; none
     where nobody said.
@@ -73,6 +74,11 @@ class Cohort(NamedTuple):
     samples: tuple[int, ...]
     names: tuple[Name, ...] = ()
     shards: Sequence[Indices] = ()
+    weights: tuple[float, ...] = ()
+
+    def weight(self, place: int) -> float:
+        """Return what a device counts in the sums."""
+        return self.weights[place] if self.weights else self.samples[place]
 
     def refuse_nobody(self) -> None:
         """Refuse a round without devices in a sentence: it has no mean."""

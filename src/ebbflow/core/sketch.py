@@ -40,7 +40,7 @@ from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Entry, Layout, Sketch
+from ebbflow.core.types import Layout, PastSession, Sketch
 
 Number = TypeVar("Number", np.float32, np.float64)
 
@@ -115,8 +115,8 @@ def plan(layout: Layout, distance: str, limit: int = LIMIT) -> Plan:
     """
     if distance not in _KINDS:
         raise EbbflowError(
-            f'warm_start.signature = "sketch" knows no bound on the distance {distance!r}: set it '
-            f'to "exact", or choose {", ".join(_KINDS)}'
+            f'parameters.warm_start.signature = "sketch" knows no bound on the distance '
+            f'{distance!r}: set it to "exact", or choose {", ".join(_KINDS)}'
         )
     if _KINDS[distance] == "whole":
         sources = {"": slice(0, layout.total)}
@@ -127,7 +127,7 @@ def plan(layout: Layout, distance: str, limit: int = LIMIT) -> Plan:
     if left < len(sources):
         raise EbbflowError(
             f"the model has {len(sources)} tensors to compare, more than a sketch of {limit} "
-            'numbers can tell apart: set warm_start.signature to "exact"'
+            'numbers can tell apart: set parameters.warm_start.signature to "exact"'
         )
     numbers: dict[str, int] = {}
     for name, at in sorted(sources.items(), key=lambda item: item[1].stop - item[1].start):
@@ -348,21 +348,23 @@ class Table:
 
     def __init__(self, how: Plan) -> None:
         self.plan = how
-        self._entries: list[Entry] = []
+        self._entries: list[PastSession] = []
         self._values: NDArray[np.float32] = np.empty((0, how.width), dtype=np.float32)
         self._norms: NDArray[np.float64] = np.empty((0, len(how.parts)))
 
-    def lower_bounds(self, signature: Tensor, entries: Sequence[Entry]) -> NDArray[np.float64]:
+    def lower_bounds(
+        self, signature: Tensor, entries: Sequence[PastSession]
+    ) -> NDArray[np.float64]:
         """Return what the distances of the entries' signatures from this one are at least."""
         return self.compare(sketch(signature, self.plan), entries)
 
-    def compare(self, one: Sketch, entries: Sequence[Entry]) -> NDArray[np.float64]:
+    def compare(self, one: Sketch, entries: Sequence[PastSession]) -> NDArray[np.float64]:
         """Return the same for a signature whose sketch is at hand."""
         self._hold(entries)
         count = len(entries)
         return lower_bounds(self.plan, one, self._values[:count], self._norms[:count])
 
-    def _hold(self, entries: Sequence[Entry]) -> None:
+    def _hold(self, entries: Sequence[PastSession]) -> None:
         # A history mostly grows at its end; if it was thinned out its rows are put in anew.
         held = len(self._entries)
         if len(entries) < held or any(map(_other, self._entries, entries)):
@@ -376,18 +378,15 @@ class Table:
             row = self._sketch(entries[i])
             self._values[i], self._norms[i] = row.values.numpy(), row.norms.numpy()
 
-    def _sketch(self, entry: Entry) -> Sketch:
+    def _sketch(self, entry: PastSession) -> Sketch:
         """Return an entry's sketch: the one that lies beside it, or a new one."""
         kept = entry.sketch
         if kept is not None and kept.values.shape == (self.plan.width,):
             return kept
-        signature = entry.signature
-        if signature is None:
-            raise ValueError(f"session {entry.session} has no signature to sketch")
-        return sketch(signature, self.plan)
+        return sketch(entry.required_signature, self.plan)
 
 
-def _other(a: Entry, b: Entry) -> bool:
+def _other(a: PastSession, b: PastSession) -> bool:
     return a is not b
 
 

@@ -226,13 +226,13 @@ class Sketch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z.
+class PastSession:
+    """A past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z.
 
-    A history on disk has entries that read these only when they are asked for.
+    A history on disk has sessions that read these only when they are asked for.
     """
 
-    session: int
+    number: int
     model: ModelState
     signature: Tensor | None = None
 
@@ -242,41 +242,14 @@ class Entry:
         return self.signature is not None
 
     @property
+    def required_signature(self) -> Tensor:
+        """The signature of a session that has one."""
+        signature = self.signature
+        if signature is None:
+            raise ValueError(f"session {self.number} has no signature")
+        return signature
+
+    @property
     def sketch(self) -> Sketch | None:
         """The signature's sketch, if one lies beside it."""
         return None
-
-
-@dataclass(frozen=True)
-class Past:
-    """What a method remembers at a session's start.
-
-    ``pilot`` is w_Pilot; ``entries`` are the kept sessions of P+1..s-1, oldest first (the paper's
-    lists Q1 and Q2); ``known`` are the labels of the session that the carried-over model comes
-    from, none after a fresh start. History belongs to one method of one run.
-    """
-
-    pilot: ModelState
-    entries: tuple[Entry, ...] = ()
-    known: tuple[int, ...] = ()
-
-
-class Start(NamedTuple):
-    """Where a session starts, and why.
-
-    ``weights`` and ``distances`` are keyed by the past session that was drawn on; ``signature`` is
-    the session's pseudo-gradient G_s if the initialiser asked for one; ``teacher`` a model that the
-    session's training distils from.
-    """
-
-    model: ModelState
-    weights: Mapping[int, float] = {}
-    distances: Mapping[int, float] = {}
-    signature: Tensor | None = None
-    teacher: ModelState | None = None
-
-
-Probe = Callable[[ModelState], ModelState]
-"""Runs the V auxiliary rounds from a model, with fresh state that is thrown away afterwards."""
-Initialiser = Callable[[Session, ModelState, Past, Probe], Start]
-"""Chooses w^(s,1) from the carried-over model, the past, and a probe it may or may not use."""

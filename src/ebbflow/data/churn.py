@@ -1,9 +1,10 @@
 """Random joins and leaves: Poisson arrivals, exponential stays, returns after a time away.
 
-Some devices may be present at time 0, and new ones arrive as a Poisson process. A stay and a time
-away are exponential; a device that leaves comes back with a fixed probability, each time anew.
-Arrivals and every device's life have generators of their own, so nobody else's coming or going
-changes a device's life, and a process that is followed for longer starts just the same.
+Some devices may be present at time 0, others may be away for the moment, and new ones arrive as a
+Poisson process. A stay and a time away are exponential; a device that leaves comes back with a
+fixed probability, each time anew. Arrivals and every device's life have generators of their own, so
+nobody else's coming or going changes a device's life, and a process that is followed for longer
+starts just the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import chain, islice, repeat, takewhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,38 @@ from ebbflow.data.trace import Cut, TraceEvent, first_sessions
 
 EVENT_LIMIT = 200_000
 """Joins and leaves that a random roster may draw before it gives up."""
+
+
+class Balance(NamedTuple):
+    """What keeps the mean number of present devices where it is at time 0.
+
+    ``arrivals`` is the number of new devices per unit of time; ``away`` is how many others are away
+    at time 0 and will come back.
+    """
+
+    arrivals: float
+    away: int
+
+
+def balanced(present: int, stay: float, return_probability: float, away: float) -> Balance:
+    """Return the arrivals and the devices away that keep ``present`` devices present on average.
+
+    With return probability p a device stays 1 / (1 - p) times on average, so by Little's law
+    ``arrivals`` new devices per unit of time keep arrivals * stay / (1 - p) present. In that steady
+    state p * present * away / stay devices are away; if nobody were away at time 0, the first
+    sessions would shrink until that many were. If p = 1, no new devices are needed: the same ones
+    come and go for ever.
+
+    >>> balanced(20, stay=2.0, return_probability=0.5, away=2.0)
+    Balance(arrivals=5.0, away=10)
+    >>> balanced(20, stay=2.0, return_probability=1.0, away=6.0)
+    Balance(arrivals=0.0, away=60)
+    """
+    leaving = present / stay
+    return Balance(
+        arrivals=leaving * (1 - return_probability),
+        away=round(leaving * return_probability * away),
+    )
 
 
 def random_trace(
@@ -62,12 +96,14 @@ def random_roster(
     away: float,
     cut: Cut,
     initial: int = 0,
+    initially_away: int = 0,
     round_time: float | None = None,
 ) -> Roster:
     """Cut the process of ``random_trace`` into exactly ``sessions`` sessions.
 
     The process runs for as long as the sessions need. Asking for more sessions leaves the
-    earlier ones as they are.
+    earlier ones as they are. ``initially_away`` devices are away at time 0 and join after an
+    exponential time of mean ``away``.
 
     >>> cut = Cut("interval", interval=1.0, min_devices=2)
     >>> churn = dict(arrivals=2.0, stay=3.0, return_probability=0.5, away=1.0)
@@ -76,7 +112,7 @@ def random_roster(
     >>> len(longer.sessions), longer.sessions[:3] == short.sessions
     (6, True)
     """
-    events = _events(names, arrivals, stay, return_probability, away, initial)
+    events = _events(names, arrivals, stay, return_probability, away, initial, initially_away)
     roster = first_sessions(islice(events, EVENT_LIMIT), cut, sessions, round_time)
     found = len(roster.sessions)
     if found < sessions:
@@ -96,24 +132,22 @@ def _events(
     return_probability: float,
     away: float,
     initial: int,
+    initially_away: int = 0,
 ) -> Iterator[TraceEvent]:
     """Yield the process in the order of time; it ends only when no device can come any more."""
     _check(arrivals, stay, return_probability, away, initial)
-    arriving = generator(*names, "arrivals")
+    later = heapq.merge(_returning(names, away, initially_away), _poisson(names, arrivals))
+    first_joins = chain(repeat(0.0, initial), later)
+    newcomers = ((time, device, True) for device, time in enumerate(first_joins))
     lives: dict[int, np.random.Generator] = {}
-    agenda = [(0.0, device, True) for device in range(initial)]
-    newest = initial
-    if arrivals > 0:
-        agenda.append((arriving.exponential(1 / arrivals), newest, True))
-    heapq.heapify(agenda)
+    agenda = list(islice(newcomers, 1))  # the next newcomer, and everybody who is on the way
     while agenda:
         time, device, joins = heapq.heappop(agenda)
         yield TraceEvent(time, f"d{device}", joins)
         if device not in lives:
             lives[device] = generator(*names, "life", device)
-            if device == newest:
-                newest += 1
-                heapq.heappush(agenda, (time + arriving.exponential(1 / arrivals), newest, True))
+            for newcomer in islice(newcomers, 1):
+                heapq.heappush(agenda, newcomer)
         life = lives[device]
         if joins:
             heapq.heappush(agenda, (time + life.exponential(stay), device, False))
@@ -121,6 +155,27 @@ def _events(
             heapq.heappush(agenda, (time + life.exponential(away), device, True))
         else:
             del lives[device]
+
+
+def _returning(names: tuple[Name, ...], away: float, count: int) -> Iterator[float]:
+    """Yield in order the times at which those who are away at time 0 join.
+
+    The first of n exponential times of mean ``away`` is exponential of mean ``away`` / n.
+    """
+    draw = generator(*names, "initially-away")
+    time = 0.0
+    for waiting in range(count, 0, -1):
+        time += draw.exponential(away / waiting)
+        yield time
+
+
+def _poisson(names: tuple[Name, ...], rate: float) -> Iterator[float]:
+    """Yield the times at which new devices arrive."""
+    arriving = generator(*names, "arrivals")
+    time = 0.0
+    while rate > 0:
+        time += arriving.exponential(1 / rate)
+        yield time
 
 
 def _check(

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.data import idx, images, text
@@ -29,10 +30,15 @@ from ebbflow.data.custom import from_npz, from_torch
 from ebbflow.data.local_files import Found, required
 from ebbflow.data.sources import Source, source
 
-__all__ = ["LOADERS", "from_npz", "from_torch", "load"]
+__all__ = ["DATASETS", "from_npz", "from_torch", "load", "register_dataset"]
 
-LOADERS: dict[str, Callable[[], Dataset]] = {}
+DATASETS: Registry[Registered[Dataset]] = Registry("data set")
 """Data sets of your own, by the names you give them."""
+
+
+def register_dataset(name: str, loader: Callable[[], Dataset]) -> None:
+    """Give a data set of your own a name, which ``dataset`` and --dataset then understand."""
+    DATASETS.register(Registered(name, loader))
 
 
 def load(
@@ -52,8 +58,8 @@ def load(
     >>> tuple(digits.train.x.shape), len(digits.test), digits.classes
     ((100, 1, 8, 8), 360, 10)
     """
-    if name in LOADERS:
-        dataset = LOADERS[name]()
+    if name in DATASETS:
+        dataset = DATASETS[name]()
     elif name.endswith(".npz"):
         dataset = from_npz(Path(name))
     else:

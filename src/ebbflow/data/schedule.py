@@ -72,8 +72,8 @@ def participants(
         share: None takes all; a float in (0, 1] that fraction of them, halves rounded up, but at
             least one; an int that many, or all if fewer are present. So 1.0 is everyone and 1 a
             single device.
-        weighting: drawn without replacement, ``uniform``, or ``weighted``: each next device with
-            probability D_k over the samples of those not yet drawn.
+        weighting: drawn without replacement, ``uniform``, or ``weighted``: each device with a
+            probability proportional to D_k, those of `certain_size` always.
 
     >>> participants(np.random.default_rng(0), (4, 7, 9), (10, 10, 10), None, "uniform")
     (4, 7, 9)
@@ -113,9 +113,11 @@ def participants(
 def _weighted_draw(
     rng: np.random.Generator, devices: Sequence[int], sizes: Sequence[int], count: int
 ) -> list[int]:
-    """Draw places with probability proportional to size, one after another.
+    """Draw distinct places, each with probability min(1, D_k / c): c is the `certain_size`.
 
-    The ``count`` smallest of independent exponential times with rates D_k are such a draw.
+    The devices that may be missing lie side by side in random order, each as long as it has
+    samples. Points at a distance of c, the first one at random, pick whom they hit: as nobody is as
+    long as c, nobody is hit twice.
     """
     for device, size in zip(devices, sizes, strict=True):
         if size < 1:
@@ -123,9 +125,32 @@ def _weighted_draw(
                 f"Device {device} holds {size} samples and cannot be drawn by its size; set "
                 "`participation.weighting` to 'uniform' or lower `partition.devices`."
             )
-    times = rng.standard_exponential(len(devices)) / np.asarray(sizes, dtype=np.float64)
-    places: list[int] = np.argsort(times, kind="stable")[:count].tolist()
-    return places
+    lengths = np.asarray(sizes)
+    spacing = certain_size(sizes, count)
+    certain: list[int] = np.flatnonzero(lengths >= spacing).tolist()
+    order = rng.permutation(np.flatnonzero(lengths < spacing))
+    points = (rng.random() + np.arange(count - len(certain))) * spacing
+    ends = np.cumsum(lengths[order])
+    picked: list[int] = order[np.searchsorted(ends[:-1], points, side="right")].tolist()
+    return certain + picked
+
+
+def certain_size(sizes: Sequence[int], count: int) -> float:
+    """Return c such that ``count`` devices can be drawn with the probabilities min(1, D_k / c).
+
+    Their sum is ``count``. Device k then has to count D_k / min(1, D_k / c) = max(D_k, c): so the
+    mean over those drawn is on average the mean over all, weighted by D_k, and what they count adds
+    up to the samples of all. If everybody is drawn, c is 0.
+
+    >>> certain_size((10, 20, 30, 40), 2), certain_size((10, 20, 170), 2)
+    (50.0, 30.0)
+    """
+    rest, left = sum(sizes), count
+    for size in sorted(sizes, reverse=True):
+        if size * left < rest:
+            return rest / left
+        rest, left = rest - size, left - 1
+    return 0.0
 
 
 def check_count(key: str, value: int, least: int = 1) -> None:

@@ -83,7 +83,7 @@ class Fused:
         batches = [cohort.batches[place] for place in leaf]
         states = [states_of(lane, devices) for lane in lanes]
         thetas = self.kernel.train(lanes, states, batches)
-        samples = torch.tensor([float(cohort.samples[place]) for place in leaf])
+        samples = torch.tensor([float(cohort.weight(place)) for place in leaf])
         steps = [len(own) for own in batches]
         return [
             self._sent(lane, devices, own, theta, samples, steps)

@@ -75,7 +75,7 @@ class Sequential:
 
         try:
             batches = self.feed.steps(cohort, place, theta)
-            samples = torch.tensor(cohort.samples[place]).to(theta)
+            samples = torch.tensor(cohort.weight(place)).to(theta)
             with self._own_draws(cohort, place):
                 return train(
                     self.model,

@@ -193,7 +193,7 @@ class Vectorised:
             for step, size in enumerate(block.rows)
         ]
         devices = [cohort.devices[place] for place in block.places]
-        samples = torch.tensor([cohort.samples[place] for place in block.places]).to(theta)
+        samples = torch.tensor([cohort.weight(place) for place in block.places]).to(theta)
         return [self._train_lane(lane, devices, batches, samples) for lane in lanes]
 
     def _train_lane(

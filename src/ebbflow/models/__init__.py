@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.types import Model
 from ebbflow.models.cnn import cnn
 from ebbflow.models.embedding import embedding
@@ -13,18 +14,33 @@ from ebbflow.models.module import from_module
 from ebbflow.models.precision import at_precision
 from ebbflow.models.resnet import resnet18, resnet34
 from ebbflow.models.softmax import softmax
-from ebbflow.models.weights import load_weights
+from ebbflow.models.weights import lacking_warnings, load_weights
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "softmax": softmax,
-    "mlp": mlp,
-    "cnn": cnn,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "embedding": embedding,
-}
-"""Builders by name; each takes the shape of one sample, the number of classes, and parameters of
-its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."""
+MODELS: Registry[Registered[Model]] = Registry("model")
+"""Models by name; a factory takes the shape of one sample, the number of classes, and parameters
+of its own, all of which have defaults (``[parameters.NAME]`` in a configuration)."""
+
+
+def register_model(name: str, factory: Callable[..., Model]) -> None:
+    """Give a model a name.
+
+    Args:
+        name: What ``model.kind`` calls it.
+        factory: Returns the model from the shape of one sample, the number of classes, and
+            parameters that all have defaults: the keys of ``[parameters.NAME]``.
+    """
+    MODELS.register(Registered(name, factory))
+
+
+for _name, _factory in (
+    ("softmax", softmax),
+    ("mlp", mlp),
+    ("cnn", cnn),
+    ("resnet18", resnet18),
+    ("resnet34", resnet34),
+    ("embedding", embedding),
+):
+    register_model(_name, _factory)
 
 __all__ = [
     "MODELS",
@@ -33,8 +49,10 @@ __all__ = [
     "embedding",
     "flops",
     "from_module",
+    "lacking_warnings",
     "load_weights",
     "mlp",
+    "register_model",
     "resnet18",
     "resnet34",
     "softmax",

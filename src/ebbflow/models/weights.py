@@ -45,6 +45,18 @@ def load_weights(model: Model, initial: ModelState, path: Path) -> tuple[ModelSt
     return ModelState(theta, buffers), lacking
 
 
+def lacking_warnings(model: Model, path: Path, lacking: list[str]) -> list[str]:
+    """Return a sentence about the tensors that a file lacks, if it lacks any."""
+    if not lacking:
+        return []
+    count = len(model.layout.names) + len(model.buffer_layout.names)
+    return [
+        f'model.weights = "{path}" lacks {len(lacking)} of the {count} tensors of the model '
+        f"{model.name} ({_some(lacking)}): they start as in a new model; add them to the file if "
+        "they should not"
+    ]
+
+
 def _refused(path: Path, why: str) -> EbbflowError:
     return EbbflowError(f'model.weights = "{path}" {why}')
 

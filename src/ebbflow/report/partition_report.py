@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ebbflow.config.schema import Config, nearest
-from ebbflow.core.errors import EbbflowError
+from ebbflow.config.resolved import Config
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.types import Dataset, Session
 from ebbflow.data import datasets
 from ebbflow.report.plots import drawing
@@ -57,7 +57,7 @@ def shares_of(config: Config, dataset: Dataset | None = None) -> Shares:
     """Return who holds what under the first seed; nothing is trained."""
     kind = config.partition.kind
     if kind not in KINDS:
-        raise nearest(kind, KINDS, "partition", "partition.kind")
+        raise unknown(kind, KINDS, "partition", "partition.kind")
     if dataset is None:
         limits = config.data
         dataset = datasets.load(

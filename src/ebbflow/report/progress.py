@@ -1,6 +1,6 @@
 """What a long run shows while it works: a bar on a terminal, plain lines elsewhere.
 
-Both are watchers of a simulation and write to the standard error stream, so that the standard
+Both are callbacks and write to the standard error stream, so that the standard
 output holds results alone.
 """
 
@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
-    from ebbflow.simulation.simulate import Track
+    from ebbflow.simulation.tracks import Track
     from ebbflow.simulation.world import World
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -32,7 +33,7 @@ def progress_display(config: Config, console: Console | None = None) -> Progress
     return ProgressBar(config, console) if console.is_terminal else ProgressLines(config, console)
 
 
-class ProgressDisplay:
+class ProgressDisplay(Callback):
     """What both displays share: how far the run is, and the warnings."""
 
     def __init__(self, config: Config, console: Console) -> None:
@@ -40,23 +41,30 @@ class ProgressDisplay:
         self.console = console
         self._warned: set[str] = set()
 
-    def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:
-        """Show warnings, each kind once for a method."""
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
+        """Show warnings: one for each method, and each one that is about the run as a whole."""
         for event in events:
-            kind = f"{event['event']} {event['algorithm']} {event['method']}"
-            if event["event"] == "warning" and kind not in self._warned:
-                self._warned.add(kind)
+            if event["event"] != "warning":
+                continue
+            text = event["text"]
+            kind = text
+            if "method" in event:
+                kind = f"{event['algorithm']} {event['method']}"
                 where = f"seed {event['seed']}, session {event['session']}, {event['method']}"
-                text = escape(f"{where}: {event['text']}")
-                self.console.print(f"[yellow]warning[/] {text}", soft_wrap=True)
+                text = f"{where}: {text}"
+            if kind not in self._warned:
+                self._warned.add(kind)
+                self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Show a round."""
         raise NotImplementedError
 
-    def finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Show nothing: the session's last round has been shown."""
 
     def close(self) -> None:
@@ -97,7 +105,7 @@ class ProgressBar(ProgressDisplay):
         )
         self._task: TaskID | None = None
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Move the bar."""
@@ -122,7 +130,7 @@ class ProgressLines(ProgressDisplay):
         self._began = self._shown = time.monotonic()
         self._first: int | None = None
 
-    def advanced(
+    def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Write a line if one is due."""

@@ -19,7 +19,7 @@ from ebbflow.core import sketch, vector
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.core.tensor_files import as_safetensors
-from ebbflow.core.types import Entry, Layout, ModelState, Sketch
+from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
 from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest
 
 PILOT = "pilot.safetensors"
@@ -83,7 +83,7 @@ class _Shape(NamedTuple):
     plan: sketch.Plan | None
 
 
-class StoredEntry(Entry):
+class StoredSession(PastSession):
     """A past session on disk, of which nothing is in memory.
 
     ``model``, ``signature`` and ``sketch`` are read anew each time, from a mapping that lasts no
@@ -91,12 +91,12 @@ class StoredEntry(Entry):
     is a copy, for the tensors of a file do not lie in the order of a flat vector.
     """
 
-    def __init__(self, session: int, file: _File, shape: _Shape, signed: bool) -> None:
-        object.__setattr__(self, "session", session)
+    def __init__(self, number: int, file: _File, shape: _Shape, signed: bool) -> None:
+        object.__setattr__(self, "number", number)
         self._file, self._shape, self._signed = file, shape, signed
 
     def __repr__(self) -> str:
-        return f"StoredEntry({self.session}, {str(self._file.path)!r})"
+        return f"StoredSession({self.number}, {str(self._file.path)!r})"
 
     @property
     def signed(self) -> bool:
@@ -147,7 +147,7 @@ class Store:
         self.folder = folder
         self._shape = _Shape(layout, buffer_layout, plan)
 
-    def write(self, entry: Entry, **facts: Any) -> Entry:
+    def write(self, entry: PastSession, **facts: Any) -> PastSession:
         """Save one past session, with facts about it for the manifest; return it as it lies there.
 
         The entry that is returned holds nothing in memory.
@@ -159,29 +159,24 @@ class Store:
             if self._shape.plan is not None:
                 made = sketch.sketch(signature, self._shape.plan)
                 tensors |= dict(zip(_sketch_names(self._shape.plan), made, strict=True))
-        name = _name(entry.session)
-        digest = self._save(name, tensors, {"session": entry.session, **facts})
+        name = _name(entry.number)
+        digest = self._save(name, tensors, {"session": entry.number, **facts})
         file = _File(self.folder / name, digest)
-        return StoredEntry(entry.session, file, self._shape, signature is not None)
+        return StoredSession(entry.number, file, self._shape, signature is not None)
 
     def write_pilot(self, pilot: ModelState) -> None:
         """Save the pilot model."""
         self._save(PILOT, self._tensors(pilot), {})
 
-    def read(self, session: int) -> Entry:
+    def read(self, session: int) -> PastSession:
         """Return one past session after checking its digest and its shape."""
         (entry,) = self.read_all([session])
         return entry
 
-    def read_all(self, sessions: Iterable[int]) -> list[Entry]:
+    def read_all(self, sessions: Iterable[int]) -> list[PastSession]:
         """Return past sessions after checking their digests and shapes."""
         files = self._files()
         return [self._checked(session, files) for session in sessions]
-
-    def read_pilot(self) -> ModelState:
-        """Load the pilot model after checking its digest."""
-        with self._file(PILOT, self._files()).tensors() as tensors:
-            return _model(tensors, self._shape)
 
     def keep(self, sessions: Collection[int]) -> None:
         """Delete the entries of all other sessions."""
@@ -199,7 +194,7 @@ class Store:
         for name in files.keys() - kept.keys():
             (self.folder / name).unlink(missing_ok=True)
 
-    def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> Entry:
+    def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> PastSession:
         file = self._file(_name(session), files)
         layout, buffer_layout, _ = self._shape
         with file.tensors() as tensors:
@@ -208,7 +203,7 @@ class Store:
             _check_shapes(tensors, buffer_layout, "buffers")
             if signed:
                 _check_shapes(tensors, layout, "signature")
-        return StoredEntry(session, file, self._shape, signed)
+        return StoredSession(session, file, self._shape, signed)
 
     def _file(self, name: str, files: dict[str, dict[str, Any]]) -> _File:
         return _File(self.folder / name, files.get(name, {}).get("sha256"))

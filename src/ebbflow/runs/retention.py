@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ebbflow.core.types import Entry
+from ebbflow.core.types import PastSession
 
-Retention = Callable[[Sequence[Entry]], list[int]]
+Retention = Callable[[Sequence[PastSession]], list[int]]
 """From the entries, oldest first, the places of those to keep, in order."""
 
 EXHAUSTIVE = 20_000  # subsets tried one by one; beyond that entries are dropped one at a time
 
 
-def keep_all(entries: Sequence[Entry]) -> list[int]:
+def keep_all(entries: Sequence[PastSession]) -> list[int]:
     """Keep everything."""
     return list(range(len(entries)))
 
@@ -26,7 +26,7 @@ def keep_last(limit: int) -> Retention:
     return lambda entries: list(range(len(entries)))[-limit:]
 
 
-def keep_diverse(limit: int, distance: Callable[[Entry, Entry], float]) -> Retention:
+def keep_diverse(limit: int, distance: Callable[[PastSession, PastSession], float]) -> Retention:
     """Return the rule that keeps the ``limit`` entries whose smallest distance is largest.
 
     Among equally diverse choices the one with the newest entries wins, so that a session seen again
@@ -35,7 +35,7 @@ def keep_diverse(limit: int, distance: Callable[[Entry, Entry], float]) -> Reten
     again and again.
     """
 
-    def keep(entries: Sequence[Entry]) -> list[int]:
+    def keep(entries: Sequence[PastSession]) -> list[int]:
         count = len(entries)
         if count <= limit:
             return list(range(count))

@@ -2,102 +2,102 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from ebbflow.algorithms import ALGORITHMS, distilled
-from ebbflow.config.schema import Config, nearest
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.config.resolved import Config
+from ebbflow.core import sketch
 from ebbflow.core.algorithm import Algorithm
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.rates import Rates, polynomial_rates, read_rates
-from ebbflow.core.types import ModelState
+from ebbflow.core.registry import Registered
+from ebbflow.core.start import Start
 from ebbflow.models import MODELS
-from ebbflow.simulation.simulate import Method
 from ebbflow.simulation.world import World
-from ebbflow.starts import INITIALISERS, SKETCHED, UNIFORM
+from ebbflow.starts import STARTS
 
-Built = TypeVar("Built")
+
+@dataclass(frozen=True)
+class Method:
+    """A compared method: a way to start sessions, on an FL algorithm, at its rates.
+
+    ``group`` is the algorithm that it is compared under, ``algorithm`` the one that it trains with:
+    mostly the same, but a start may insist on its own. ``rates(T)`` are eta^(s,t) for t = 1..T of a
+    session of T rounds.
+    """
+
+    name: str
+    group: str
+    start: Start
+    algorithm: Algorithm
+    rates: Rates
 
 
 def methods_of(world: World) -> list[Method]:
     """Return every combination of algorithm and way to start, at the algorithm's rates."""
     config = world.config
-    # One record each, and one shared FedAvg: methods on the same record may share their rounds.
-    algorithms = {
-        name: parametrised(ALGORITHMS[name], name, config)
-        for name in dict.fromkeys([*config.algorithm, "fedavg"])
-    }
-    builders = dict(INITIALISERS)
-    if config.warm_start.signature == "sketch":
-        builders |= SKETCHED
-    if config.continuous.first == "uniform":
-        builders |= UNIFORM
-    found = []
+    # One record for each name: methods on the same record may share their rounds.
+    algorithm = cache(partial(_algorithm, config))
+    methods = []
     for group in config.algorithm:
         rates = _rates(world, group)
         for name in config.methods:
-            fedavg = name == "continuous" and config.continuous.base == "fedavg"
-            algorithm = algorithms["fedavg" if fedavg else group]
-            initialiser = builders[name](
-                world.model.layout, config.warm_start.distance, config.warm_start.scale or 0.0
-            )
-            distil = _distil(config, algorithm) if name == "continuous" else None
-            found.append(Method(name, group, initialiser, algorithm, rates, distil))
-    return found
+            start = STARTS[name].build(config.parameters.get(name, {}))
+            if start.sketch_distance is not None:
+                sketch.plan(world.model.layout, start.sketch_distance)  # refuse what cannot be
+            trained = algorithm(start.algorithm or group)
+            _check_weighting(config, trained)
+            methods.append(Method(name, group, start, trained, rates))
+    return methods
 
 
-def parametrised(
-    factory: Callable[..., Built], name: str, config: Config, *arguments: Any
-) -> Built:
-    """Call a factory with ``[parameters.NAME]``, after checking names and types."""
-    return factory(*arguments, **_checked(factory, name, config.parameters.get(name, {})))
+def _check_weighting(config: Config, algorithm: Algorithm) -> None:
+    """Refuse to draw devices by size for a server whose state is a mean of the devices' states.
+
+    Its mean counts every device by D_k, and participants drawn by size do not count so.
+    """
+    if config.participation.weighting == "weighted" and algorithm.rejoin is not None:
+        raise EbbflowError(
+            f'participation.weighting = "weighted" does not fit the algorithm {algorithm.name}, '
+            "whose server keeps the mean of what all devices remember: set participation.weighting "
+            'to "uniform", or choose another algorithm'
+        )
 
 
-def _checked(factory: Callable[..., Any], name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(factory, include_extras=True)
-    known = [
-        parameter.name
-        for parameter in inspect.signature(factory).parameters.values()
-        if parameter.default is not inspect.Parameter.empty
-    ]
-    values = {}
-    for key, value in given.items():
-        place = f"parameters.{name}"
-        if key not in known:
-            if not known:
-                raise EbbflowError(f"{place}.{key} = {value!r}: {name} has no parameters")
-            raise nearest(key, known, "parameter", place)
-        try:
-            values[key] = TypeAdapter(hints[key]).validate_python(value, strict=True)
-        except ValidationError as error:
-            reason = str(error.errors()[0]["msg"])
-            raise EbbflowError(
-                f"{place}.{key} = {value!r} is refused: {reason[0].lower()}{reason[1:]}"
-            ) from None
-    return values
+def algorithm_name(config: Config, method: str, group: str) -> str:
+    """Return the algorithm that a method trains with when it is compared under ``group``."""
+    return STARTS[method].build(config.parameters.get(method, {})).algorithm or group
+
+
+def _algorithm(config: Config, name: str) -> Algorithm:
+    return ALGORITHMS[name].build(config.parameters.get(name, {}))
 
 
 def check_parameters(config: Config) -> None:
     """Refuse unknown or impossible parameters, also of what is not run this time."""
-    known: dict[str, Callable[..., Any]] = {**ALGORITHMS, **MODELS}
+    known = _with_parameters()
     for name, given in config.parameters.items():
         if name not in known:
-            raise nearest(name, known, "algorithm or model", "parameters")
-        _checked(known[name], name, given)
+            raise unknown(name, known, "algorithm, method or model", "parameters")
+        known[name].checked(given)
 
 
-def _distil(config: Config, base: Algorithm) -> Callable[[ModelState, tuple[int, ...]], Algorithm]:
-    choice = config.continuous
+def set_parameters(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the parameters that are not what they are by default, as JSON has them."""
+    known = _with_parameters()
+    written = config.model_dump(mode="json", include={"parameters"})["parameters"]
+    own = {}
+    for name, given in written.items():
+        usual = known[name].defaults if name in known else {}
+        own[name] = {key: value for key, value in given.items() if value != usual.get(key)}
+    return {name: given for name, given in own.items() if given}
 
-    def distil(teacher: ModelState, known: tuple[int, ...]) -> Algorithm:
-        return distilled(base, teacher, known, choice.kl or 0.0, choice.temperature, choice.target)
 
-    return distil
+def _with_parameters() -> dict[str, Registered[Any]]:
+    return {**ALGORITHMS, **STARTS, **MODELS}
 
 
 def _rates(world: World, algorithm: str) -> Rates:
@@ -108,7 +108,7 @@ def _rates(world: World, algorithm: str) -> Rates:
         given = read_rates(Path(lr.file), longest)
         return lambda rounds: given[:rounds]
     rate = lr.algorithms[algorithm]
-    return _decaying(rate.initial or 0.0, rate.floor or 0.0, lr.power)
+    return _decaying(rate.initial, rate.floor, lr.power)
 
 
 @cache

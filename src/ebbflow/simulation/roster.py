@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ebbflow.config.schema import Config
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Session
-from ebbflow.data.churn import random_roster
+from ebbflow.data.churn import Balance, balanced, random_roster
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS, label_groups
 from ebbflow.data.pool import Pool
@@ -50,7 +50,7 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
                 f"{dataset.name} has no sample of any: use a test set that covers them"
             )
         usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
-        rounds = presence.rounds or usual or 1
+        rounds = presence.rounds or usual
         sessions.append(Session(index, presence.devices, rounds, labels, own, sizes))
     return sessions
 
@@ -76,21 +76,25 @@ def _holdings(shards: Shards, y: Indices) -> Callable[[tuple[int, ...]], Holding
 def _roster(config: Config, seed: int) -> Roster:
     choice = config.schedule
     if choice.kind == "groups":
-        return alternating(config.sessions, config.partition.devices or 1)
+        return alternating(config.sessions, config.partition.device_count)
     cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
     if choice.kind == "trace":
         events = read_trace(Path(choice.file or ""))
         return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
-    devices = config.partition.devices or 1
+    devices = config.partition.device_count
+    if choice.arrivals is None:
+        balance = balanced(devices, choice.stay, choice.return_probability, choice.away)
+    else:  # who names a rate of arrivals gets these new devices and no others
+        balance = Balance(choice.arrivals, 0)
     return random_roster(
         (seed, "schedule"),
         sessions=config.sessions,
-        # By Little's law this many arrivals keep the population where it started.
-        arrivals=choice.arrivals or devices / choice.stay,
+        arrivals=balance.arrivals,
         stay=choice.stay,
         return_probability=choice.return_probability,
         away=choice.away,
         initial=devices,
+        initially_away=balance.away,
         cut=cut,
         round_time=choice.round_time,
     )
@@ -107,7 +111,7 @@ def _distributed(
             f'schedule.kind = "{config.schedule.kind}" does not: set that to "groups", or choose '
             f"{' or '.join(PARTITIONS)} for partition.kind"
         )
-    devices = config.partition.devices or 1
+    devices = config.partition.device_count
     draw = generator(seed, "partition", kind)
     shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
     names = tuple(f"d{device}" for device in range(devices))
@@ -124,7 +128,7 @@ def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: 
     else:
         first, second = label_groups(dataset.classes, config.partition.overlap)
         if config.schedule.kind == "groups":
-            half = config.partition.devices or 1
+            half = config.partition.device_count
             groups = [(here[:half], first), (here[half:], second)]
         else:  # arrivals alternate between the two label sets
             groups = [
@@ -132,7 +136,7 @@ def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: 
                 ([device for device in here if device % 2 == 1], second),
             ]
     if config.partition.kind == POOL:
-        return Pool(seed, y, groups, config.partition.samples or 1)
+        return Pool(seed, y, groups, config.partition.sample_count)
     partition = PARTITIONS[config.partition.kind]
     shards: dict[int, Indices] = {}
     for number, (devices, labels) in enumerate(groups):

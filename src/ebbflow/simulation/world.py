@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ebbflow.config.schema import Config, StepCount
+from ebbflow.config.resolved import Config
+from ebbflow.config.schema import StepCount
 from ebbflow.core.algorithm import Population
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.lazy import LazySequence
@@ -13,15 +14,16 @@ from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import local_batches
-from ebbflow.data.schedule import participants
-from ebbflow.runs.retention import Retention
+from ebbflow.data.schedule import certain_size, participants
+from ebbflow.sessions.memory import SessionRules
 
 
 @dataclass(frozen=True)
 class World:
     """All that methods share under one seed: data, model, initial weights, who comes and goes.
 
-    ``states`` is where what devices remember is kept, method by method.
+    ``states`` is where what devices remember is kept, method by method; ``warnings`` are sentences
+    about data and weights that the user should read before trusting the results.
     """
 
     config: Config
@@ -30,8 +32,13 @@ class World:
     model: Model
     initial: ModelState
     sessions: Sequence[Session]
-    retention: Retention
+    rules: SessionRules
     states: StateFile
+    warnings: tuple[str, ...] = ()
+
+    def labels_before(self, session: Session) -> tuple[int, ...]:
+        """Return the labels of the session before this one."""
+        return self.sessions[session.index - 2].labels if session.index > 1 else ()
 
     @property
     def recipe(self) -> Recipe:
@@ -75,7 +82,12 @@ def draw_cohort(
         return tuple(rows for rows in drawn if len(rows) >= least)
 
     samples = tuple(session.samples(device) for device in devices)
+    weights: tuple[float, ...] = ()
+    if world.config.participation.weighting == "weighted":
+        # Larger devices are drawn more often: to count D_k as well would count their size twice.
+        size = certain_size([session.samples(device) for device in session.devices], len(devices))
+        weights = tuple(max(count, size) for count in samples)
     drawn = LazySequence(len(devices), batches)
     shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
     names = (world.seed, purpose)
-    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards)
+    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards, weights)

@@ -1,28 +1,43 @@
-"""Ways to start a session, one file each; `INITIALISERS` names them."""
+"""Ways to start a session, one file each; `STARTS` names them.
 
-from collections.abc import Callable
-from functools import partial
+Their factories are imported when they are used: a configuration is read without torch.
+"""
 
-from ebbflow.core.types import Initialiser, Layout
-from ebbflow.starts.average import average
-from ebbflow.starts.continuous import continuous
-from ebbflow.starts.previous import previous
-from ebbflow.starts.warm_start import warm_start
+from __future__ import annotations
 
-INITIALISERS: dict[str, Callable[[Layout, str, float], Initialiser]] = {
-    "warm_start": warm_start,
-    "previous": lambda layout, distance, scale: previous(),
-    "average": lambda layout, distance, scale: average(),
-    "continuous": lambda layout, distance, scale: continuous(),
-}
-"""Builders by name; each takes the model's layout, the distance's name and R."""
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-SKETCHED: dict[str, Callable[[Layout, str, float], Initialiser]] = {
-    "warm_start": partial(warm_start, sketched=True),
-}
-"""Those that have a way of their own for ``warm_start.signature = "sketch"``."""
+from ebbflow.core.registry import RegisteredStart, Registry
 
-UNIFORM: dict[str, Callable[[Layout, str, float], Initialiser]] = {
-    "continuous": lambda layout, distance, scale: continuous(uniform=True),
-}
-"""Those that have a way of their own for ``continuous.first = "uniform"``."""
+if TYPE_CHECKING:
+    from ebbflow.core.start import Start
+
+STARTS: Registry[RegisteredStart[Start]] = Registry("method")
+"""Starts by name; the arguments of a factory are the keys of ``[parameters.NAME]``."""
+
+
+def register_start(
+    name: str,
+    factory: Callable[..., Start] | str,
+    *,
+    probes: bool = False,
+    keeps: Iterable[str] = ("pilot", "models", "signatures"),
+) -> None:
+    """Give a way to start sessions a name.
+
+    Args:
+        name: What ``methods`` calls it in configurations and on the command line.
+        factory: Returns the start; its arguments, which all need defaults and annotations, are the
+            keys of ``[parameters.NAME]``. Or where it is: ``"package.module:function"``.
+        probes: Whether it runs the auxiliary rounds of `Situation.probe`.
+        keeps: What it needs from one session to the next: ``pilot``, ``models``, ``signatures``,
+            ``teacher``.
+    """
+    STARTS.register(RegisteredStart(name, factory, probes, frozenset(keeps)))
+
+
+register_start("warm_start", "ebbflow.starts.warm_start:warm_start", probes=True)
+register_start("previous", "ebbflow.starts.previous:previous", keeps=())
+register_start("average", "ebbflow.starts.average:average", keeps=["models"])
+register_start("continuous", "ebbflow.starts.continuous:continuous", keeps=["teacher"])

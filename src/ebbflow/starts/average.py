@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from ebbflow.core import vector
-from ebbflow.core.types import Initialiser, ModelState, Past, Probe, Session, Start
+from ebbflow.core.start import Situation, Start, StartingPoint
 
 
-def average() -> Initialiser:
-    """Return the initialiser w^(s,1) = sum_z w^(z,T+1) / (s-P-1); carried over without a past."""
+def average() -> Start:
+    """Return the start w^(s,1) = sum_z w^(z,T+1) / (s-P-1); the carried-over model without a past.
 
-    def start(session: Session, carried: ModelState, past: Past, probe: Probe) -> Start:
-        if not past.entries:
-            return Start(carried)
-        weight = 1 / len(past.entries)
-        model = vector.mix((entry.model for entry in past.entries), [weight] * len(past.entries))
-        return Start(model, {entry.session: weight for entry in past.entries})
+    The sum is over the sessions z = P+1..s-1 that were kept.
+    """
 
-    return start
+    def choose(situation: Situation) -> StartingPoint:
+        past = situation.past
+        if not past:
+            return StartingPoint(situation.carried)
+        weight = 1 / len(past)
+        model = vector.mix((session.model for session in past), [weight] * len(past))
+        return StartingPoint(model, {session.number: weight for session in past})
+
+    return Start(choose)

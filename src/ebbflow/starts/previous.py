@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from ebbflow.core.types import Initialiser, ModelState, Past, Probe, Session, Start
+from ebbflow.core.start import Start, StartingPoint
 
 
-def previous() -> Initialiser:
-    """Return the initialiser w^(s,1) = w^(s-1,T+1)."""
-
-    def start(session: Session, carried: ModelState, past: Past, probe: Probe) -> Start:
-        return Start(carried)
-
-    return start
+def previous() -> Start:
+    """Return the start w^(s,1) = w^(s-1,T+1)."""
+    return Start(lambda situation: StartingPoint(situation.carried))

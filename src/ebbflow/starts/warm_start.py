@@ -1,59 +1,82 @@
-"""The paper's dynamic initial model: past models weighted by how alike their sessions are."""
+"""The paper's warm start: past models weighted by how alike their sessions are."""
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Literal
+
 from ebbflow.core import sketch, vector
-from ebbflow.core.signature import DISTANCES, similarity_weights
-from ebbflow.core.types import Initialiser, Layout, ModelState, Past, Probe, Session, Start
+from ebbflow.core.errors import unknown
+from ebbflow.core.ranges import Scale
+from ebbflow.core.signature import DISTANCES, nearly_uniform, similarity_weights
+from ebbflow.core.start import Situation, Start, StartingPoint
+from ebbflow.core.types import Layout
 
 
 def warm_start(
-    layout: Layout, distance: str = "per_tensor", scale: float = 10.0, sketched: bool = False
-) -> Initialiser:
-    """Return the initialiser of Algorithm 1.
+    distance: str = "per_tensor",
+    scale: Scale = 10.0,
+    signature: Literal["exact", "sketch"] = "exact",
+) -> Start:
+    """Return the start of Algorithm 1.
 
     G_s = w_grad^(s,V+1) - w_Pilot, and w^(s,1) = sum_z mu_(s,z) w^(z,T+1) over z = P+1..s-1, with
     mu_(s,z) proportional to exp(-R d(G_s, G_z)). At s = P+1 there is nothing to draw on: the
     session is probed, for its signature will be needed, and starts from the carried-over model.
 
     Args:
-        layout: Where the model's tensors lie, for the distance that normalises each of them.
         distance: One of `ebbflow.core.signature.DISTANCES`.
         scale: The paper's R, from 0 (the plain average) to infinity (the nearest model alone).
-        sketched: Whether sessions that sketches rule out are left unmeasured. Their weight is then
-            zero, where all of them together would have had less than `ebbflow.core.sketch.DROPPED`.
+        signature: Whether the distance to every past session is measured, or short sketches first
+            rule out those that cannot count. Together they would weigh less than
+            `ebbflow.core.sketch.DROPPED`; their weight is zero.
     """
-    measure = DISTANCES[distance]
-    table = sketch.Table(sketch.plan(layout, distance)) if sketched else None
+    if distance not in DISTANCES:
+        raise unknown(distance, DISTANCES, "distance", "parameters.warm_start.distance")
 
-    def start(session: Session, carried: ModelState, past: Past, probe: Probe) -> Start:
-        signature = probe(past.pilot).theta - past.pilot.theta
-        known = [entry for entry in past.entries if entry.signed]
-        if not known:
-            return Start(carried, signature=signature)
+    @cache
+    def sketches(layout: Layout) -> sketch.Table:
+        return sketch.Table(sketch.plan(layout, distance))
 
-        def apart(i: int) -> float:
-            other = known[i].signature
-            if other is None:
-                raise ValueError(f"session {known[i].session} lost its signature")
-            return measure(signature, other, layout)
+    def choose(situation: Situation) -> StartingPoint:
+        pilot, layout = situation.pilot, situation.layout
+        own = situation.probe(pilot).theta - pilot.theta
+        past = [session for session in situation.past if session.signed]
+        if not past:
+            return StartingPoint(situation.carried, signature=own)
 
-        if table is None:
-            distances = {i: apart(i) for i in range(len(known))}
+        def measure(i: int) -> float:
+            return DISTANCES[distance](own, past[i].required_signature, layout)
+
+        if signature == "exact":
+            distances = {i: measure(i) for i in range(len(past))}
         else:
-            bounds = table.lower_bounds(signature, known)
-            distances = dict(sorted(sketch.nearest_first(bounds, apart, scale).items()))
-        weights = [0.0] * len(known)
-        found = similarity_weights(list(distances.values()), scale).tolist()
-        for i, weight in zip(distances, found, strict=True):
-            weights[i] = weight
-        # Only what counts is read, and one model after another: the past may be larger than memory.
-        counting = vector.counting(weights)
-        return Start(
-            vector.mix((known[i].model for i in counting), [weights[i] for i in counting]),
-            {entry.session: weight for entry, weight in zip(known, weights, strict=True)},
-            {known[i].session: distance for i, distance in distances.items()},
-            signature,
+            bounds = sketches(layout).lower_bounds(own, past)
+            distances = dict(sorted(sketch.nearest_first(bounds, measure, scale).items()))
+        weights = dict.fromkeys(range(len(past)), 0.0)
+        measured = similarity_weights(list(distances.values()), scale).tolist()
+        weights |= zip(distances, measured, strict=True)
+        # Only models that count are read, one after another: the past may be larger than memory.
+        counting = vector.counting(list(weights.values()))
+        return StartingPoint(
+            vector.mix((past[i].model for i in counting), [weights[i] for i in counting]),
+            {past[i].number: weight for i, weight in weights.items()},
+            {past[i].number: apart for i, apart in distances.items()},
+            own,
+            warnings=_warnings(list(weights.values()), scale, distance),
         )
 
-    return start
+    return Start(choose, sketch_distance=distance if signature == "sketch" else None)
+
+
+def _warnings(weights: list[float], scale: float, distance: str) -> tuple[str, ...]:
+    # R = 0 asks for the plain average; everybody else should know that they got it.
+    if scale == 0 or not nearly_uniform(weights):
+        return ()
+    other = (
+        "" if distance == "per_tensor" else ' or set parameters.warm_start.distance = "per_tensor"'
+    )
+    return (
+        f"the weights of the {len(weights)} past sessions are nearly uniform, so the warm start is "
+        f"close to the plain average: raise parameters.warm_start.scale (R, now {scale:g}){other}",
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.local import Batch, cotangent
 from ebbflow.core.types import ModelState, Output, State
 from ebbflow.engines.texts.loss_gradients import slope
+from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import by_autograd
 
 TEACHER = ModelState(torch.zeros(1), torch.zeros(0))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
@@ -19,6 +19,7 @@ from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines import SampleSpace, Sequential, Touched, Vectorised
 from ebbflow.engines.texts import row_sparse as module
 from ebbflow.models import embedding, softmax
+from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import EVERYBODY, RECIPE, same_bits, tensors
 from tests.engines.text_rounds import DATA, EXACT, LENGTH, MODEL, cast_to, rounds, start, taught
 

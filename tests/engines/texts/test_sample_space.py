@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ebbflow.algorithms import ALGORITHMS, distilled
+from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import evaluate
@@ -23,6 +23,7 @@ from ebbflow.engines.texts import sample_space as module
 from ebbflow.engines.texts import symbolic as spanned
 from ebbflow.engines.texts.symbolic import Seen, Span, hooks_on_names, is_packed, laid_out, unpacked
 from ebbflow.models import embedding, softmax
+from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import TOYS
 from tests.engines.rounds import EVERYBODY, RECIPE, Federation, same_bits
 from tests.engines.text_rounds import (

@@ -101,7 +101,7 @@ class Touched(Vectorised):
         part = self.bags.part([batch.x for batch in batches])
         words = part.words.to(theta.device)  # of a device without a step they are on the CPU
         steps = [b._replace(x=x) for b, x in zip(batches, part.texts, strict=True)]
-        samples = cohort.samples[place]
+        samples = cohort.weight(place)
         return [plan.trained(part._replace(words=words), steps, samples) for plan in plans]
 
     def _in_turn(self, work: Callable[[int], Result], places: int) -> Iterator[Result]:
@@ -133,13 +133,13 @@ class _Sent(NamedTuple):
     """A device's upload: its vectors on these words, the rest, and what it would send idle.
 
     ``vectors`` are without what the device would send idle. That is nothing, or is named by
-    ``idle``, the number of steps and D_k that it depends on.
+    ``idle``, the number of steps and the weight that it depends on.
     """
 
     words: Tensor
     vectors: dict[str, Tensor]
     rest: dict[str, Tensor]
-    idle: tuple[int, int] | None
+    idle: tuple[int, float] | None
 
 
 class _Plan:
@@ -158,7 +158,7 @@ class _Plan:
         except Exception:  # whatever it is: on vectors it comes again, or is no error there
             self._hooks = None
 
-    def trained(self, part: Part, batches: Sequence[Batch], samples: int) -> _Sent:
+    def trained(self, part: Part, batches: Sequence[Batch], samples: float) -> _Sent:
         """Train a device on its part of the vectors; return what it sends."""
         lane, steps = self.lane, len(batches)
         shared = self._broadcast(partial(self._rows, part.words))
@@ -197,9 +197,9 @@ class _Plan:
         return torch.cat([rows.view(-1), vector[size:]])
 
     def _idle(
-        self, shared: Broadcast, runs: Iterable[tuple[int, int]]
-    ) -> Iterator[tuple[tuple[int, int], Upload]]:
-        """Yield what is sent without a gradient, after so many steps and for such a D_k."""
+        self, shared: Broadcast, runs: Iterable[tuple[int, float]]
+    ) -> Iterator[tuple[tuple[int, float], Upload]]:
+        """Yield what is sent without a gradient, after so many steps and with such a weight."""
         algorithm, lr, momentum = self.lane.algorithm, self.lane.lr, self.recipe.momentum
         theta, velocity, made = shared.theta, None, 0
         start = torch.zeros_like(theta) if algorithm.start_gradient else None
@@ -231,7 +231,7 @@ class _Rows(Total):
 
     def __init__(self, bags: Bags) -> None:
         super().__init__(bags)
-        self.idle: Counter[tuple[int, int]] = Counter()
+        self.idle: Counter[tuple[int, float]] = Counter()
 
     def add(self, sent: _Sent) -> None:
         """Add one device."""

@@ -157,7 +157,7 @@ class SampleSpace(Touched):
         where = f"session {cohort.session}, round {cohort.round}, device {device}"
         shard = cohort.shards[place] if len(cohort.shards) else None
         plot = Plot(cohort.batches[place], shard, texts, self.examples.y, self._grams)
-        samples = torch.tensor(cohort.samples[place]).to(hooks[0].like)
+        samples = torch.tensor(cohort.weight(place)).to(hooks[0].like)
         return [
             Run(self.bags, each, plot, each.lane.clients.get(device)).trained(samples, where)
             for each in hooks

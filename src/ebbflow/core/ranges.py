@@ -1,4 +1,4 @@
-"""What values an algorithm's parameters may have; checked where they are set."""
+"""The values that parameters of algorithms and starts may have, checked where they are set."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Zero or more."""
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """From zero to just below one."""
+Scale = Annotated[float, Field(ge=0)]
+"""Zero or more, infinity included."""

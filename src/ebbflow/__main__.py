@@ -1,0 +1,5 @@
+"""`python -m ebbflow`: the command line."""
+
+from ebbflow.cli import main
+
+main()

@@ -1,0 +1,91 @@
+"""The configuration that is run: settings with every value filled in."""
+
+from __future__ import annotations
+
+from ebbflow.config import schema
+from ebbflow.config.schema import Count, StepCount
+
+
+class ModelChoice(schema.ModelChoice):
+    """Which model is trained."""
+
+    kind: str
+
+
+class Partition(schema.Partition):
+    """Who holds which samples; ``overlap`` is None where labels are not divided in two groups."""
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices, which a trace says itself."""
+        return _given(self.devices, "partition.devices")
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples each device draws from a pool."""
+        return _given(self.samples, "partition.samples")
+
+
+class Local(schema.Local):
+    """A device's local training."""
+
+    batch: Count
+
+
+class Rate(schema.Rate):
+    """An algorithm's first rate, and its floor as a fraction of that."""
+
+    initial: float
+    floor: float
+
+
+class LearningRate(schema.LearningRate):
+    """The rates of every algorithm that is run."""
+
+    algorithms: dict[str, Rate]  # type: ignore[assignment]  # a dict of the narrower kind
+
+
+class Pilot(schema.Pilot):
+    """The first P sessions and the pilot model made of them."""
+
+    rounds: Count
+
+
+class ProbeChoice(schema.ProbeChoice):
+    """The V short rounds from the pilot whose displacement is the signature."""
+
+    steps: StepCount
+    batch: Count
+
+
+class HistoryChoice(schema.HistoryChoice):
+    """Which past sessions are kept."""
+
+    distance: str
+
+    @property
+    def size(self) -> int:
+        """How many are kept, where not all are."""
+        return _given(self.limit, "history.limit")
+
+
+class Config(schema.Settings):
+    """One experiment: every combination of methods, algorithms and seeds on one setting.
+
+    It holds every value that the run depends on; None has a meaning of its own where it is left.
+    """
+
+    rounds: Count
+    model: ModelChoice
+    partition: Partition
+    local: Local
+    lr: LearningRate
+    pilot: Pilot
+    probe: ProbeChoice
+    history: HistoryChoice
+
+
+def _given(value: int | None, key: str) -> int:
+    if value is None:
+        raise ValueError(f"{key} is asked for where it has no meaning")
+    return value

@@ -1,0 +1,152 @@
+"""Registries: what is known by a name, and what is to be known of it before it is built.
+
+The factories of ebbflow's own algorithms, starts and models are named by module and function and
+imported when they are first used, so that reading a configuration does not import torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from ebbflow.core.errors import EbbflowError, unknown
+
+Built = TypeVar("Built")
+
+RatePair = tuple[float, float]
+"""A session's first rate, and its floor as a fraction of that."""
+
+
+@dataclass(frozen=True)
+class Registered(Generic[Built]):
+    """A name with its factory: the function itself, or ``"package.module:function"``."""
+
+    name: str
+    source: Callable[..., Built] | str = field(repr=False)
+
+    @cached_property
+    def factory(self) -> Callable[..., Built]:
+        """The function that builds it."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, function = self.source.partition(":")
+        factory: Callable[..., Built] = getattr(import_module(module), function)
+        return factory
+
+    def __call__(self, *arguments: Any, **parameters: Any) -> Built:
+        """Call the factory as it is."""
+        return self.factory(*arguments, **parameters)
+
+    def build(self, parameters: Mapping[str, Any], *arguments: Any) -> Built:
+        """Call the factory with ``[parameters.NAME]``, after checking names and types."""
+        return self.factory(*arguments, **self.checked(parameters))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The factory's parameters, and what they are unless they are set."""
+        return {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(self.factory).parameters.values()
+            if parameter.default is not inspect.Parameter.empty
+        }
+
+    def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters as the factory's annotations want them, or refuse one of them."""
+        from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - not to list names
+
+        hints = get_type_hints(self.factory, include_extras=True)
+        known = self.defaults
+        place = f"parameters.{self.name}"
+        values = {}
+        for key, value in parameters.items():
+            if not known:
+                raise EbbflowError(f"{place}.{key} = {value!r}: {self.name} has no parameters")
+            if key not in known:
+                raise unknown(key, known, "parameter", place)
+            try:
+                values[key] = TypeAdapter(hints[key]).validate_python(value, strict=True)
+            except ValidationError as error:
+                reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+                raise EbbflowError(
+                    f"{place}.{key} = {value!r} is refused: {reason[0].lower()}{reason[1:]}"
+                ) from None
+        return values
+
+
+@dataclass(frozen=True)
+class RegisteredAlgorithm(Registered[Built]):
+    """An FL algorithm by name.
+
+    ``vectors`` is the number of parameter vectors in an upload and in a broadcast: the model, and
+    SCAFFOLD's control variate. ``rates`` holds the rates of data sets that it needs others for
+    than the rest.
+    """
+
+    vectors: int = 1
+    rates: Mapping[str, RatePair] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RegisteredStart(Registered[Built]):
+    """A way to start a session by name.
+
+    ``probes`` says whether it runs the auxiliary rounds. ``keeps`` names what it needs from one
+    session to the next: the ``pilot`` model, past sessions' final ``models`` and ``signatures``, a
+    ``teacher``.
+    """
+
+    probes: bool = False
+    keeps: frozenset[str] = frozenset({"pilot", "models", "signatures"})
+
+
+Record = TypeVar("Record", bound=Registered[Any])
+
+
+class Registry(Mapping[str, Record]):
+    """Records by name, in the order in which they were registered.
+
+    >>> registry: Registry[Registered[int]] = Registry("number")
+    >>> registry.register(Registered("one", lambda: 1))
+    >>> registry["one"].factory(), list(registry)
+    (1, ['one'])
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._records: dict[str, Record] = {}
+
+    def register(self, record: Record) -> None:
+        """Add a record under its name, which must be new."""
+        if record.name in self._records:
+            raise EbbflowError(
+                f"there is already {_article(self.what)} {self.what} called {record.name!r}: "
+                "choose another name"
+            )
+        self._records[record.name] = record
+
+    def unregister(self, name: str) -> None:
+        """Remove a record."""
+        del self._records[name]
+
+    def find(self, name: str, where: str) -> Record:
+        """Return a record, or refuse an unknown name that was written at ``where``."""
+        if name not in self._records:
+            raise unknown(name, self._records, self.what, where)
+        return self._records[name]
+
+    def __getitem__(self, name: str) -> Record:
+        return self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"

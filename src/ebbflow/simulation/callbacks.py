@@ -1,0 +1,29 @@
+"""Callbacks: how the progress display, the run folder and others follow a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ebbflow.core.types import Session
+    from ebbflow.runs.records import Round
+    from ebbflow.simulation.tracks import Track
+    from ebbflow.simulation.world import World
+
+
+class Callback:
+    """Callback for session start, round end and session end; by default it does nothing."""
+
+    def session_started(
+        self, world: World, session: Session, events: Sequence[dict[str, Any]]
+    ) -> None:
+        """Handle a session's start: ``events`` say where each method starts, and why."""
+
+    def round_finished(
+        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
+    ) -> None:
+        """Handle a round that is over and evaluated in every track."""
+
+    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        """Handle a session that is over: its models are among the past ones."""

@@ -1,0 +1,110 @@
+"""What a run records besides its rounds: where sessions start, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ebbflow.core import counters, vector
+from ebbflow.core.counters import Cost, Costs, Stored, charged
+from ebbflow.core.evaluate import Score
+from ebbflow.core.start import StartingPoint
+from ebbflow.core.types import Session
+from ebbflow.sessions.memory import Memory, SessionRules
+from ebbflow.simulation.tracks import Track
+from ebbflow.simulation.world import World
+
+
+def start_events(
+    world: World, session: Session, tracks: Sequence[Track], scores: Sequence[Score]
+) -> list[dict[str, Any]]:
+    """Return where each method starts and what it drew on, and warnings.
+
+    Warnings about the data or the weights come with the first session and name no method.
+    """
+    about = {"event": "warning", "seed": world.seed, "session": session.index}
+    warnings = world.warnings if session.index == 1 else ()
+    return [{**about, "text": text} for text in warnings] + [
+        event
+        for track, score in zip(tracks, scores, strict=True)
+        for event in _of_start(world, track, session, score)
+    ]
+
+
+def _of_start(
+    world: World, track: Track, session: Session, score: Score
+) -> Iterator[dict[str, Any]]:
+    point = track.start or StartingPoint(track.model)
+    accuracy, loss = score
+    about = _about(world, track, session)
+    yield {
+        "event": "start",
+        **about,
+        "devices": list(session.devices),
+        "labels": list(session.labels),
+        "rounds": session.rounds,
+        "accuracy": accuracy,
+        "loss": loss,
+        "weights": {str(z): weight for z, weight in point.weights.items()},
+        "distances": {str(z): distance for z, distance in point.distances.items()},
+        "probe_rounds": world.config.probe.rounds if point.signature is not None else 0,
+    }
+    for text in point.warnings:
+        yield {"event": "warning", **about, "text": text}
+
+
+def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
+    """Return what a session that is over has cost each method, and what it keeps."""
+    return [
+        {
+            "event": counters.EVENT,
+            **_about(world, track, session),
+            "stages": counters.written(track.costs),
+            "stored": asdict(_stored(world, track)),
+        }
+        for track in tracks
+    ]
+
+
+def _stored(world: World, track: Track) -> Stored:
+    # At s = P the pilot sessions' models have just been mixed, and let go.
+    temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
+    models = len(track.past) + (track.pilot is not None)
+    signatures = sum(session.signed for session in track.past)
+    sizes = world.model.layout.total, world.model.buffer_layout.total
+    return Stored(models, signatures, counters.stored_bytes(models, signatures, *sizes), temporary)
+
+
+def _about(world: World, track: Track, session: Session) -> dict[str, Any]:
+    return {
+        "algorithm": track.method.group,
+        "method": track.method.name,
+        "seed": world.seed,
+        "session": session.index,
+    }
+
+
+# --- what beginning and finishing a session cost -------------------------------------------------
+
+
+def with_start(costs: Costs, point: StartingPoint) -> Costs:
+    """Return the costs with those of a starting point: distances measured, models mixed."""
+    costs = charged(costs, counters.COEFFICIENTS, Cost(distances=len(point.distances)))
+    drawn_on = vector.counting(list(point.weights.values()))
+    return charged(costs, counters.CONSTRUCTION, Cost(mixed=len(drawn_on)))
+
+
+def with_finish(
+    costs: Costs, memory: Memory, session: int, rules: SessionRules, keep: str, limit: int | None
+) -> Costs:
+    """Return the costs with those of a session that is about to be finished.
+
+    ``keep`` and ``limit`` name the rule of retention, of which only diversity costs anything.
+    """
+    if session == rules.pilot_sessions:
+        return charged(costs, counters.PILOT, Cost(mixed=len(memory.pilots) + 1))
+    if rules.is_pilot(session):
+        return costs
+    compared = counters.retention(len(memory.past) + 1, keep, limit)
+    return charged(costs, counters.RETENTION, compared)

@@ -1,0 +1,117 @@
+"""One round in any number of tracks: broadcast, local training, aggregation; and the probe's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ebbflow.core import counters, vector
+from ebbflow.core.algorithm import Broadcast, Upload
+from ebbflow.core.counters import Cost, CountedBatches, Payload, charged
+from ebbflow.core.errors import TrainingError
+from ebbflow.core.lazy import LazySequence
+from ebbflow.core.local import Cohort, Engine, Lane
+from ebbflow.core.types import ModelState, Session
+from ebbflow.engines import Sequential
+from ebbflow.engines.texts.symbolic import is_packed, laid_out
+from ebbflow.sessions.memory import on_device
+from ebbflow.simulation.methods import Method
+from ebbflow.simulation.tracks import Track
+from ebbflow.simulation.world import World, draw_cohort, draw_participants, population
+
+
+def train_round(
+    world: World, tracks: Sequence[Track], rates: Sequence[float], cohort: Cohort, engine: Engine
+) -> list[Cost]:
+    """Train a cohort in every track and take the server's step; return what each round costs."""
+    counted = CountedBatches(cohort.batches)
+    cohort = cohort._replace(batches=counted)
+    lanes, costs = [], []
+    for track, lr in zip(tracks, rates, strict=True):
+        theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
+        shared = Broadcast(theta, track.model.buffers, extras)
+        lanes.append(Lane(track.algorithm, shared, lr, track.clients))
+    try:
+        trained = engine(lanes, cohort)
+    except RuntimeError as error:
+        _explain_divergence(world, lanes, cohort)
+        raise TrainingError(
+            f"session {cohort.session}, round {cohort.round}: {str(error).splitlines()[0]} (with "
+            'engine.kind = "sequential" the same round goes through: use that)'
+        ) from error
+    for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
+        theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
+        if world.config.local.radius is not None:
+            theta = vector.project(theta, world.config.local.radius)
+        if not bool(torch.isfinite(theta).all()):
+            _explain_divergence(world, [lane], cohort)
+            raise TrainingError(
+                f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
+                "global model is no longer finite though every device's is; lower lr.initial"
+            )
+        track.model = ModelState(theta, total.buffers / total.samples)
+        track.clients = world.states.keep(track.clients, clients)
+        sent = Payload(_bytes(total.delta, total), _bytes(lane.shared.theta, lane.shared))
+        costs.append(counted.round(int(total.devices), sent))
+    return costs
+
+
+def run_probe(
+    world: World,
+    method: Method,
+    session: Session,
+    engine: Engine,
+    model: ModelState,
+    payer: Track | None = None,
+) -> ModelState:
+    """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh.
+
+    They are charged to the track that asked for them, if one did.
+    """
+    choice = world.config.probe
+    rate = method.rates(session.rounds)[0]
+    lr = {"half": rate / 2, "same": rate}[choice.lr] if isinstance(choice.lr, str) else choice.lr
+    sampled = draw_participants(world, session, 0, "probe-participants", choice.share)
+    pilot = on_device(model, world.config.device)
+    auxiliary = Track(model=pilot, method=method, algorithm=method.algorithm)
+    auxiliary.server = method.algorithm.init_server(pilot.theta, population(session))
+    for v in range(1, choice.rounds + 1):
+        cohort = draw_cohort(world, session, v, sampled, choice.steps, choice.batch, "probe")
+        (cost,) = train_round(world, [auxiliary], [lr], cohort, engine)
+        if payer is not None:
+            payer.costs = charged(payer.costs, counters.PROBE, cost)
+    return on_device(auxiliary.model, "cpu")
+
+
+def set_up_state(world: World, track: Track, session: Session) -> None:
+    """Reset the algorithm's state, or let returning devices keep theirs (``boundary.state``)."""
+    algorithm, theta = track.method.algorithm, track.model.theta
+    present = population(session)
+    if world.config.boundary.state == "reset" or algorithm.rejoin is None:
+        track.server = algorithm.init_server(theta, present)
+    else:
+        fresh = algorithm.init_client(Broadcast(theta, track.model.buffers, {}))
+        here, (model, data) = session.devices, (world.model, world.dataset.train)
+        # Of texts one whole vector at a time: all of them at once would be too many.
+        states = LazySequence(
+            len(here), lambda place: laid_out(track.clients.get(here[place], fresh), model, data)
+        )
+        sizes = [session.samples(device) for device in session.devices]
+        track.server = algorithm.rejoin(theta, present, states, sizes)
+    if world.config.boundary.state == "reset":
+        track.clients = {}
+
+
+def _bytes(vector_of: Tensor, sent: Upload | Broadcast) -> int:
+    """Return the bytes of the vectors in a message (its few single numbers are not counted)."""
+    vectors = (vector_of, sent.buffers, *sent.extras.values())
+    return sum(each.numel() * each.element_size() for each in vectors)
+
+
+def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:
+    """Train the round again with the reference engine, which names the device and step at fault."""
+    if any(is_packed(state) for lane in lanes for state in lane.clients.values()):
+        return  # `SampleSpace`, which keeps states so, looks at every device itself
+    Sequential(world.model, world.dataset.train, world.recipe)(lanes, cohort)
