@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ebbflow.core.objectives import Distillation
 from ebbflow.core.types import ModelState
 from ebbflow.runs.records import Round
 from ebbflow.starts.continuous import continuous
@@ -152,3 +153,20 @@ def test_neighbours_change_no_bit_of_it() -> None:
     alone = recorded("methods=continuous", "algorithm=moon").rounds
     beside = recorded('methods=["average", "continuous"]', 'algorithm=["scaffold", "moon"]').rounds
     assert [r for r in beside if (r.algorithm, r.method) == ("moon", "continuous")] == alone
+
+
+def test_an_all_zero_teacher_knows_no_labels() -> None:
+    """After a fresh start the mixed target has no labels to take from a teacher who knows none."""
+    played = play(
+        "methods=continuous",
+        "pilot.carry_over=false",
+        "parameters.continuous.first=uniform",
+        "parameters.continuous.target=mixed",
+    )
+    known = {
+        cohort.session: lanes[0].algorithm.objective.known
+        for cohort, lanes in played.trained
+        if isinstance(lanes[0].algorithm.objective, Distillation)
+    }
+    labels = {session.index: session.labels for session in played.world.sessions}
+    assert known == {2: (), 3: labels[2], 4: labels[3]}
