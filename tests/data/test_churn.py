@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.churn import random_roster, random_trace
+from ebbflow.data.churn import Churn, random_roster
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
-from tests.data.traces import CHURN, trace
+from tests.data.traces import CHURN, random_trace, trace
 
 # Random traces.
 
@@ -22,15 +22,13 @@ from tests.data.traces import CHURN, trace
 @settings(deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.5, 20), st.floats(0.5, 20))
 def test_a_longer_horizon_only_adds_to_the_end(seed: int, one: float, two: float) -> None:
-    short, longer = (
-        random_trace((seed, "schedule"), **CHURN, horizon=h) for h in sorted((one, two))
-    )
+    short, longer = (random_trace((seed, "schedule"), CHURN, horizon=h) for h in sorted((one, two)))
     assert longer[: len(short)] == short
     assert all(event.time > min(one, two) for event in longer[len(short) :])
 
 
 def test_a_random_trace_is_in_order_and_consistent() -> None:
-    events = random_trace((1,), **CHURN, horizon=50.0)
+    events = random_trace((1,), CHURN, horizon=50.0)
     assert [e.time for e in events] == sorted(e.time for e in events)
     assert events[:4] == trace("0+d0 0+d1 0+d2 0+d3")
     present: set[str] = set()
@@ -40,8 +38,8 @@ def test_a_random_trace_is_in_order_and_consistent() -> None:
     # Names follow the order of first arrival.
     firsts = list(dict.fromkeys(event.device for event in events))
     assert firsts == [f"d{number}" for number in range(len(firsts))]
-    assert events == random_trace((1,), **CHURN, horizon=50.0)
-    assert events != random_trace((2,), **CHURN, horizon=50.0)
+    assert events == random_trace((1,), CHURN, horizon=50.0)
+    assert events != random_trace((2,), CHURN, horizon=50.0)
 
 
 def lives(events: list[TraceEvent]) -> dict[str, list[float]]:
@@ -53,8 +51,8 @@ def lives(events: list[TraceEvent]) -> dict[str, list[float]]:
 
 
 def test_the_rate_of_arrivals_leaves_the_lives_of_devices_alone() -> None:
-    slow = lives(random_trace((5,), **CHURN, horizon=400.0))
-    fast = lives(random_trace((5,), **{**CHURN, "arrivals": 4.0}, horizon=400.0))
+    slow = lives(random_trace((5,), CHURN, horizon=400.0))
+    fast = lives(random_trace((5,), CHURN._replace(arrivals=4.0), horizon=400.0))
     for number in range(50):
         device = f"d{number}"
         assert slow[device] == pytest.approx(fast[device])
@@ -66,14 +64,7 @@ def test_arrivals_are_poisson_and_the_number_present_obeys_littles_law() -> None
     arrivals, stay, back, horizon, runs = 4.0, 2.0, 0.5, 60.0, 200
     new, present = [], []
     for seed in range(runs):
-        events = random_trace(
-            (seed,),
-            arrivals=arrivals,
-            stay=stay,
-            return_probability=back,
-            away=3.0,
-            horizon=horizon,
-        )
+        events = random_trace((seed,), Churn(arrivals, stay, back, 3.0), horizon=horizon)
         new.append(len({event.device for event in events}))
         present.append(sum(1 if event.joins else -1 for event in events))
     for counts, mean in [(new, arrivals * horizon), (present, arrivals * stay / (1 - back))]:
@@ -83,15 +74,7 @@ def test_arrivals_are_poisson_and_the_number_present_obeys_littles_law() -> None
 
 
 def test_stays_and_times_away_have_their_means() -> None:
-    events = random_trace(
-        (9,),
-        arrivals=0.0,
-        stay=2.0,
-        return_probability=1.0,
-        away=5.0,
-        horizon=700.0,
-        initial=100,
-    )
+    events = random_trace((9,), Churn(0.0, 2.0, 1.0, 5.0, initial=100), horizon=700.0)
     stays, aways = [], []
     for times in lives(events).values():
         gaps = np.diff(times)
@@ -102,7 +85,7 @@ def test_stays_and_times_away_have_their_means() -> None:
 
 
 def test_without_return_every_device_comes_and_goes_once() -> None:
-    events = random_trace((0,), **{**CHURN, "return_probability": 0.0}, horizon=100.0)
+    events = random_trace((0,), CHURN._replace(return_probability=0.0), horizon=100.0)
     assert max(Counter(event.device for event in events).values()) == 2
 
 
@@ -118,19 +101,17 @@ def test_without_return_every_device_comes_and_goes_once() -> None:
         ("return_probability", math.nan),
         ("away", 0.0),
         ("initial", -1),
-        ("horizon", 0.0),
-        ("horizon", math.inf),
     ],
 )
-def test_bad_settings_of_the_random_trace_are_refused(key: str, value: float) -> None:
-    name = key if key in ("initial", "horizon") else f"schedule.{key}"
+def test_bad_settings_of_the_random_trace_are_refused(key: str, value: Any) -> None:
+    name = key if key == "initial" else f"schedule.{key}"
     with pytest.raises(EbbflowError, match=rf"`{name}` is {value}\b.*(give|set)"):
-        random_trace((0,), **{**CHURN, "horizon": 5.0, key: value})
+        random_trace((0,), CHURN._replace(**{key: value}), horizon=5.0)
 
 
 def test_a_process_without_any_device_is_refused() -> None:
     with pytest.raises(EbbflowError, match=r"`schedule.arrivals` and `initial`.* raise"):
-        random_trace((0,), **{**CHURN, "arrivals": 0.0, "initial": 0}, horizon=5.0)
+        random_trace((0,), CHURN._replace(arrivals=0.0, initial=0), horizon=5.0)
 
 
 # Random rosters.
@@ -147,7 +128,7 @@ def test_more_sessions_leave_the_earlier_ones_alone(
     cut: Cut, seed: int, fewer: int, more: int
 ) -> None:
     short, longer = (
-        random_roster((seed,), sessions=sessions, cut=cut, round_time=0.1, **CHURN)
+        random_roster((seed,), CHURN, sessions=sessions, cut=cut, round_time=0.1)
         for sessions in (fewer, fewer + more)
     )
     assert len(longer.sessions) == fewer + more
@@ -158,8 +139,8 @@ def test_more_sessions_leave_the_earlier_ones_alone(
 @pytest.mark.parametrize("rule", ["interval", "change"])
 def test_a_random_roster_is_the_cut_of_the_random_trace(rule: Any) -> None:
     cut = Cut(rule, interval=1.0, change=0.3)
-    roster = random_roster((3,), sessions=8, cut=cut, round_time=0.25, **CHURN)
-    events = random_trace((3,), **CHURN, horizon=100.0)
+    roster = random_roster((3,), CHURN, sessions=8, cut=cut, round_time=0.25)
+    events = random_trace((3,), CHURN, horizon=100.0)
     assert from_trace(events, cut, sessions=8, round_time=0.25) == roster
 
 
@@ -167,11 +148,11 @@ def test_a_process_that_dies_out_or_never_suffices_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cut = Cut("change", change=0.0)
-    dying: dict[str, Any] = {**CHURN, "arrivals": 0.0, "return_probability": 0.0}
+    dying = CHURN._replace(arrivals=0.0, return_probability=0.0)
     # Four devices leave one by one; with none there is no session.
-    assert len(random_roster((0,), sessions=4, cut=cut, **dying).sessions) == 4
+    assert len(random_roster((0,), dying, sessions=4, cut=cut).sessions) == 4
     with pytest.raises(EbbflowError, match=r"yields 4 of 5 sessions.*raise `schedule.arrivals`"):
-        random_roster((0,), sessions=5, cut=cut, **dying)
+        random_roster((0,), dying, sessions=5, cut=cut)
     monkeypatch.setattr("ebbflow.data.churn.EVENT_LIMIT", 2000)
     with pytest.raises(EbbflowError, match=r"yields 0 of 1 .*2,000 .*min_devices` \(now 10000\)"):
-        random_roster((0,), sessions=1, cut=cut._replace(min_devices=10_000), **CHURN)
+        random_roster((0,), CHURN, sessions=1, cut=cut._replace(min_devices=10_000))

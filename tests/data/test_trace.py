@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.churn import random_trace
 from ebbflow.data.schedule import Roster
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
-from tests.data.traces import CHURN, trace
+from tests.data.traces import CHURN, random_trace, trace
 
 
 def members(roster: Roster) -> list[str]:
@@ -105,7 +104,7 @@ def test_the_order_of_events_given_does_not_matter() -> None:
     ),
 )
 def test_every_session_is_a_moment_of_the_trace(seed: int, cut: Cut) -> None:
-    events = random_trace((seed,), **CHURN, horizon=20.0)
+    events = random_trace((seed,), CHURN, horizon=20.0)
     moments: set[frozenset[str]] = set()
     present: set[str] = set()
     for event in events:

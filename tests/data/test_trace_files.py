@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.churn import random_trace
 from ebbflow.data.trace import TraceEvent
 from ebbflow.data.trace_files import read_trace
-from tests.data.traces import CHURN, trace
+from tests.data.traces import CHURN, random_trace
 
 
 def write(path: Path, events: list[TraceEvent], times: list[Any] | None = None) -> Path:
@@ -38,7 +37,7 @@ def write(path: Path, events: list[TraceEvent], times: list[Any] | None = None) 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_csv_and_json_lines_read_back_what_was_written(tmp_path: Path, seed: int) -> None:
-    events = random_trace((seed,), **CHURN, horizon=5.0)
+    events = random_trace((seed,), CHURN, horizon=5.0)
     assert read_trace(write(tmp_path / "t.csv", events)) == events
     assert read_trace(write(tmp_path / "t.jsonl", events)) == events
     assert read_trace(write(tmp_path / "t.ndjson", events)) == events

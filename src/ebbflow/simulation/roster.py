@@ -13,7 +13,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Session
-from ebbflow.data.churn import Balance, balanced, random_roster
+from ebbflow.data.churn import Churn, balanced, random_roster
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS, label_groups
 from ebbflow.data.pool import Pool
@@ -82,19 +82,15 @@ def _roster(config: Config, seed: int) -> Roster:
         events = read_trace(Path(choice.file or ""))
         return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
     devices = config.partition.device_count
+    stay, back, away = choice.stay, choice.return_probability, choice.away
     if choice.arrivals is None:
-        balance = balanced(devices, choice.stay, choice.return_probability, choice.away)
+        churn = balanced(devices, stay, back, away)
     else:  # who names a rate of arrivals gets these new devices and no others
-        balance = Balance(choice.arrivals, 0)
+        churn = Churn(choice.arrivals, stay, back, away, initial=devices)
     return random_roster(
         (seed, "schedule"),
+        churn,
         sessions=config.sessions,
-        arrivals=balance.arrivals,
-        stay=choice.stay,
-        return_probability=choice.return_probability,
-        away=choice.away,
-        initial=devices,
-        initially_away=balance.away,
         cut=cut,
         round_time=choice.round_time,
     )
