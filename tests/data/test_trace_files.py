@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.trace import TraceEvent
 from ebbflow.data.trace_files import read_trace
-from tests.data.traces import CHURN, random_trace
+from tests.data.traces import CHURN, random_trace, trace
 
 
 def write(path: Path, events: list[TraceEvent], times: list[Any] | None = None) -> Path:
