@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ebbflow import cli
+from ebbflow.analysis.holdings import Holdings, count_holdings
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Session
 from ebbflow.data.distributions import DISTRIBUTIONS
-from ebbflow.report import partition_report as shares
-from ebbflow.report.partition_report import Shares, device_table, session_table, shares_picture
+from ebbflow.report import partition_report
+from ebbflow.report.partition_report import device_table, partition_picture, session_table
 
 Show = Callable[..., tuple[int, str, str]]
 
@@ -65,13 +66,13 @@ def printed(table: Table) -> str:
     return found.get()
 
 
-def some(devices: int, labels: int, sessions: int = 7) -> Shares:
+def some(devices: int, labels: int, sessions: int = 7) -> Holdings:
     """Return two groups that take turns, with as many samples of a label as its number tells."""
     counts = np.tile(np.arange(labels), (devices, 1))
     counts[: devices // 2, : labels // 2] = 0
     turns = np.arange(sessions) % 2 == 0
     present = np.array([turns] * (devices // 2) + [~turns] * (devices - devices // 2))
-    return Shares("some", tuple(range(devices)), counts, present)
+    return Holdings("some", tuple(range(devices)), counts, present)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def test_devices_are_counted_in_the_order_of_their_first_session() -> None:
         Session(1, (3, 5), 1, (0, 1, 2), held),
         Session(2, (1, 5), 1, (0, 1, 2), held),
     ]
-    found = shares.shares("toy", sessions, data)
+    found = count_holdings("toy", sessions, data)
     assert found.devices == (3, 5, 1)
     assert found.counts.tolist() == [[0, 1, 1, 0], [2, 1, 0, 0], [0, 0, 2, 0]]
     assert found.present.tolist() == [[True, False], [True, True], [False, True]]
@@ -191,14 +192,14 @@ def test_long_rows_are_cut_and_say_so() -> None:
 
 def test_labels_with_equal_counts_next_to_each_other_are_one_entry() -> None:
     present = np.array([[True]])
-    found = Shares("some", (0,), np.array([[3, 3, 3, 0, 3, 2, 2]]), present)
+    found = Holdings("some", (0,), np.array([[3, 3, 3, 0, 3, 2, 2]]), present)
     assert "0-2×3, 4×3, 5-6×2" in printed(device_table(found))
     assert "0-2, 4-6" in printed(session_table(found))
 
 
 def test_many_different_sessions_are_cut_and_say_so() -> None:
     present = np.eye(30, dtype=np.bool_)
-    found = Shares("some", tuple(range(30)), np.ones((30, 3), dtype=np.int64), present)
+    found = Holdings("some", tuple(range(30)), np.ones((30, 3), dtype=np.int64), present)
     assert "24 of 30 different sessions" in printed(session_table(found))
     assert "different" not in printed(session_table(found, everything=True))
     # Thirty sessions with a device of their own each: one row each, as far as there is room.
@@ -211,7 +212,7 @@ def test_many_different_sessions_are_cut_and_say_so() -> None:
 @pytest.mark.parametrize("devices", [2, 20, 200])
 @pytest.mark.parametrize("labels", [2, 10, 200])
 def test_the_picture_fits_on_a_screen(devices: int, labels: int, tmp_path: Path) -> None:
-    shares_picture(some(devices, labels), tmp_path / "picture.png")
+    partition_picture(some(devices, labels), tmp_path / "picture.png")
     width, height = png_size(tmp_path / "picture.png")
     assert 900 <= width <= 3000
     assert 400 <= height <= 1800
@@ -219,13 +220,13 @@ def test_the_picture_fits_on_a_screen(devices: int, labels: int, tmp_path: Path)
 
 def test_the_same_shares_give_the_same_picture(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        shares_picture(some(20, 10, sessions=1), tmp_path / name)
+        partition_picture(some(20, 10, sessions=1), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match=r"\.png, \.pdf or \.svg"):
-        shares_picture(some(4, 4), tmp_path / "picture")
+        partition_picture(some(4, 4), tmp_path / "picture")
 
 
 @pytest.mark.parametrize(
@@ -238,4 +239,4 @@ def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_devices_are_named_where_there_is_room(blocks: list[int], ticks: list[int]) -> None:
-    assert shares._device_ticks(blocks) == ticks
+    assert partition_report._device_ticks(blocks) == ticks

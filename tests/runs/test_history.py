@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.sketch import LIMIT, Table, plan, sketch
 from ebbflow.core.types import Layout, ModelState, PastSession
-from ebbflow.report.histories import kept_files
 from ebbflow.runs.history import PILOT, Store
+from ebbflow.runs.kept_files import kept_files
 from ebbflow.runs.records import CONFIG, HISTORY, MANIFEST, read_manifest
 
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (2,)))

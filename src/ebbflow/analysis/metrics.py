@@ -1,4 +1,4 @@
-"""Metrics as pure functions of records; docs/metrics.md has the definitions and the readings."""
+"""Metrics of a run, as pure functions of its records; docs/metrics.md defines them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import Round
 from ebbflow.runs.summary import Curve, Key, curves, transition, window_accuracy
 
+REFERENCE = "warm_start"
+"""The method that the others are compared with, unless another is named."""
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
 
 # --- time to accuracy and accumulated gain -------------------------------------------------------
 
 Of = Literal["peak", "final"]
-"""Of what a target is a share: the reference's highest accuracy in the session (the paper's
+"""What a target is a share of: the reference's highest accuracy in the session (the paper's
 definition), or its last."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What has to be reached: a share rho of a reference's accuracy, or an accuracy in percent.
+    """The accuracy to reach: a share rho of a reference's, or a fixed one in percent.
 
-    ``of`` is None for an accuracy that is the same in every session.
+    ``of`` is None for a fixed accuracy, which is the same in every session.
     """
 
     value: float
@@ -52,15 +54,15 @@ class Target:
 
 
 def parse_of(text: str) -> Of:
-    """Return the point of a session that a user named."""
+    """Return the point of a session that a user asked for."""
     points: dict[str, Of] = {"peak": "peak", "final": "final"}
     if text in points:
         return points[text]
-    raise EbbflowError(f"--of {text!r} is no point of a session: choose peak or final")
+    raise EbbflowError(f"--of {text!r} is not a point of a session: choose peak or final")
 
 
 def parse_target(text: str, of: Of = "peak") -> Target:
-    """Return a target from what a user wrote: up to 1 a share, above it an accuracy in percent.
+    """Return the target that a user wrote: a share up to 1, above that an accuracy in percent.
 
     >>> parse_target("0.95"), parse_target("90")
     (Target(value=0.95, of='peak'), Target(value=90.0, of=None))
@@ -71,8 +73,8 @@ def parse_target(text: str, of: Of = "peak") -> Target:
         value = math.nan
     if not 0 < value <= 100:
         raise EbbflowError(
-            f"--target {text!r} is no accuracy: write a share of the reference's as in 0.95, or "
-            "one in percent, above 1 and at most 100, as in 90"
+            f"--target {text!r} is not an accuracy: write a share of the reference's, as in 0.95, "
+            "or a percentage above 1 and at most 100, as in 90"
         )
     return Target(value, of if value <= 1 else None)
 
@@ -80,7 +82,7 @@ def parse_target(text: str, of: Of = "peak") -> Target:
 def time_to_accuracy(curve: Curve, level: float, before: int = 0) -> float:
     """Return T_rho, the first round t in 1..T whose accuracy is at least ``level``; else infinity.
 
-    ``before`` is added: the V auxiliary rounds that a method ran before its first one.
+    ``before`` is added: the V auxiliary rounds that a method runs before its first round.
 
     >>> time_to_accuracy([50.0, 70.0, 90.0], 70.0), time_to_accuracy([50.0, 70.0], 80.0)
     (2.0, inf)
@@ -91,9 +93,9 @@ def time_to_accuracy(curve: Curve, level: float, before: int = 0) -> float:
 
 
 def speed_up(theirs: float, ours: float) -> float:
-    """Return how many times sooner we are there: T_rho of theirs over ours.
+    """Return how many times sooner we reach the target: T_rho of theirs over ours.
 
-    Infinite where only they never get there, zero where only we do not, nan where nobody does.
+    Infinite if only we reach it, zero if only they do, nan if nobody does.
 
     >>> speed_up(11.0, 1.0), speed_up(math.inf, 3.0), speed_up(3.0, math.inf)
     (11.0, inf, 0.0)
@@ -102,15 +104,15 @@ def speed_up(theirs: float, ours: float) -> float:
 
 
 def accumulated_gain(ours: Curve, theirs: Curve) -> float:
-    """Return G_total, the sum over the rounds of our accuracy minus theirs, in percentage points.
+    """Return G_total, the sum over rounds of our accuracy minus theirs, in percentage points.
 
-    A sum, neither a ratio nor a percentage: it grows with T. Divided by T it is the mean gain.
+    It is neither a ratio nor a percentage, and it grows with T. Divided by T it is the mean gain.
 
     >>> accumulated_gain([50.0, 70.0], [40.0, 75.0])
     5.0
     """
     if len(ours) != len(theirs):
-        raise ValueError(f"curves of {len(ours)} and {len(theirs)} rounds have no common sum")
+        raise ValueError(f"curves of {len(ours)} and {len(theirs)} rounds cannot be subtracted")
     return math.fsum([*ours, *(-accuracy for accuracy in theirs)])
 
 
@@ -127,11 +129,12 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values), deviation
 
 
-class Estimate(NamedTuple):
-    """A mean over seeds: its deviation (ddof 1) and a bootstrap interval, nan where there is none.
+class Interval(NamedTuple):
+    """A mean over n seeds with its standard deviation (ddof 1) and a bootstrap interval.
 
-    Over n seeds the interval cannot be wider than from the least to the largest value; with three
-    it is exactly that, and covers a symmetric truth three times in four, not nineteen in twenty.
+    What one seed cannot give is nan. The interval is never wider than the range of the values;
+    with three seeds it is exactly that range, and covers the centre of a symmetric distribution
+    three times in four, not nineteen times in twenty.
     """
 
     n: int
@@ -141,23 +144,23 @@ class Estimate(NamedTuple):
     high: float
 
 
-def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return the mean of values with its bootstrap percentile interval.
 
-    An infinite value makes the mean infinite, and leaves nothing to say about the rest.
+    An infinite value makes the mean infinite, and the deviation and the interval nan.
 
-    >>> estimate([1.0, 2.0, 6.0])
-    Estimate(n=3, mean=3.0, deviation=2.6457513110645907, low=1.0, high=6.0)
+    >>> interval([1.0, 2.0, 6.0])
+    Interval(n=3, mean=3.0, deviation=2.6457513110645907, low=1.0, high=6.0)
     """
     n = len(values)
     if not all(map(math.isfinite, values)):
-        return Estimate(n, math.fsum(values), math.nan, math.nan, math.nan)
+        return Interval(n, math.fsum(values), math.nan, math.nan, math.nan)
     mean, deviation = mean_and_deviation(values)
     if n < 2:
-        return Estimate(n, mean, deviation, math.nan, math.nan)
+        return Interval(n, mean, deviation, math.nan, math.nan)
     from scipy.stats import bootstrap  # noqa: PLC0415 - takes a second to import
 
-    found = bootstrap(
+    bounds = bootstrap(
         (np.asarray(values, dtype=np.float64),),
         np.mean,
         n_resamples=RESAMPLES,
@@ -165,17 +168,17 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
         method="percentile",
         random_state=np.random.default_rng(0),
     ).confidence_interval
-    return Estimate(n, mean, deviation, float(found.low), float(found.high))
+    return Interval(n, mean, deviation, float(bounds.low), float(bounds.high))
 
 
-class Paired(NamedTuple):
+class PairedTest(NamedTuple):
     """A comparison of two methods that saw the same draws under each of n seeds.
 
-    ``wins`` are the seeds under which ours is higher; ``p`` is the two-sided exact sign-flip
-    permutation test of the mean difference, and ``least`` the smallest value that n seeds allow it,
-    2^(1-n): with three seeds 0.25, so nothing can be significant. ``t`` is Student's paired test,
-    which may be smaller but leans on a normal distribution that n = 3 cannot show; nan where the
-    differences do not vary.
+    ``wins`` counts the seeds under which our value is the higher one. ``p`` is the two-sided exact
+    sign-flip permutation test of the mean difference, and ``least`` the smallest p that n seeds
+    allow, 2^(1-n): with three seeds 0.25, so that nothing can be significant. ``t`` is the p-value
+    of Student's paired test, which may be smaller but assumes a normal distribution that three
+    values cannot confirm; it is nan if all differences are equal.
     """
 
     n: int
@@ -185,23 +188,23 @@ class Paired(NamedTuple):
     t: float
 
 
-def paired_test(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Return what the seeds say about the difference of two methods.
+def paired_test(ours: Sequence[float], theirs: Sequence[float]) -> PairedTest:
+    """Test whether two methods differ, from their values under the same seeds.
 
     >>> paired_test([3.0, 4.0, 5.0], [1.0, 1.0, 1.0])._replace(t=0.0)
-    Paired(n=3, wins=3, p=0.25, least=0.25, t=0.0)
+    PairedTest(n=3, wins=3, p=0.25, least=0.25, t=0.0)
     """
     if len(ours) != len(theirs) or not ours:
-        raise ValueError(f"{len(ours)} and {len(theirs)} values are no pairs")
+        raise ValueError(f"{len(ours)} and {len(theirs)} values cannot be paired")
     apart = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     n, wins = len(apart), int((apart > 0).sum())
     least = 2.0 ** (1 - n)
     if n < 2 or not np.isfinite(apart).all():
-        return Paired(n, wins, math.nan, least, math.nan)
-    from scipy.stats import permutation_test, ttest_1samp  # noqa: PLC0415 - slow, too
+        return PairedTest(n, wins, math.nan, least, math.nan)
+    from scipy.stats import permutation_test, ttest_1samp  # noqa: PLC0415 - slow to import
 
-    # All 2^n signs while these are few; otherwise so many drawn ones.
-    found = permutation_test(
+    # All 2^n signs while they are few, otherwise a random sample of them.
+    permuted = permutation_test(
         (apart,),
         np.mean,
         permutation_type="samples",
@@ -210,17 +213,18 @@ def paired_test(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     )
     varies = bool(np.ptp(apart) > 1e-12 * np.abs(apart).max())
     t = float(ttest_1samp(apart, 0.0).pvalue) if varies else math.nan
-    return Paired(n, wins, float(found.pvalue), least, t)
+    return PairedTest(n, wins, float(permuted.pvalue), least, t)
 
 
 # --- a whole run ---------------------------------------------------------------------------------
 
 
 class Speed(NamedTuple):
-    """Time-to-accuracy of one method at one transition (all of them: None), seed by seed.
+    """Times to accuracy of one method at one transition (None: the mean over all), by seed.
 
-    ``levels`` are the accuracies to reach and ``rounds`` T_rho; ``speed_ups`` are how many times
-    sooner the reference is there. The second of each counts the auxiliary rounds, too.
+    ``levels`` are the accuracies to reach, ``rounds`` is T_rho, and ``speed_ups`` says how many
+    times sooner the reference gets there. ``with_probe`` and ``speed_ups_with_probe`` count the
+    auxiliary rounds as well.
     """
 
     algorithm: str
@@ -235,8 +239,8 @@ class Speed(NamedTuple):
     speed_ups_with_probe: list[float]
 
 
-class Window(NamedTuple):
-    """Window accuracies of one method at one transition (all of them: None), seed by seed."""
+class WindowAccuracy(NamedTuple):
+    """Window accuracies of one method at one transition (None: the mean over all), by seed."""
 
     algorithm: str
     method: str
@@ -247,9 +251,9 @@ class Window(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What the reference has over one method at one transition (all of them: None), by seed.
+    """The reference's gain over one method at one transition (None: the mean over all), by seed.
 
-    ``gains`` are G_total, ``per_round`` the same divided by T.
+    ``gains`` is G_total, ``per_round`` is G_total / T.
     """
 
     algorithm: str
@@ -262,10 +266,10 @@ class Gain(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Curves of the sessions at which there was a choice, and what they are compared with.
+    """The curves of a run's methods in the sessions in which they can differ.
 
-    ``probe_rounds`` holds V for the sessions that were probed; sessions are left out unless every
-    method and every seed has finished them.
+    ``probe_rounds`` holds V for the sessions that were probed. A session counts once every method
+    has finished it under every seed.
     """
 
     curves: Mapping[Key, Curve]
@@ -277,12 +281,12 @@ class Comparison:
     def __post_init__(self) -> None:
         if self.reference not in self.methods:
             raise EbbflowError(
-                f"--reference {self.reference!r} is no method of this run: choose one of "
+                f"--reference {self.reference!r} is not a method of this run: choose one of "
                 f"{', '.join(self.methods)}"
             )
 
     def algorithms(self) -> list[str]:
-        """Return the algorithms, in the order of their names."""
+        """Return the algorithms in alphabetical order."""
         return sorted(self._seeds)
 
     def seeds(self, algorithm: str) -> list[int]:
@@ -291,27 +295,27 @@ class Comparison:
 
     @cached_property
     def _seeds(self) -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
+        seeds: dict[str, set[int]] = {}
         for key in self.curves:
-            found.setdefault(key.algorithm, set()).add(key.seed)
-        return found
+            seeds.setdefault(key.algorithm, set()).add(key.seed)
+        return seeds
 
     def sessions(self, algorithm: str) -> list[int]:
-        """Return the sessions with a choice that every method and seed has finished."""
+        """Return the sessions from the first transition on that are finished everywhere."""
         seeds = self.seeds(algorithm)
-        found = {key.session for key in self.curves if key.algorithm == algorithm}
+        sessions = {key.session for key in self.curves if key.algorithm == algorithm}
         return [
             s
-            for s in sorted(found)
+            for s in sorted(sessions)
             if transition(s, self.pilot) is not None
             and all(
                 Key(algorithm, m, seed, s) in self.curves for m in self.methods for seed in seeds
             )
         ]
 
-    def windows(self, windows: Sequence[int]) -> list[Window]:
+    def windows(self, windows: Sequence[int]) -> list[WindowAccuracy]:
         """Return the window accuracies by algorithm, window, transition and method."""
-        found = []
+        scores = []
         for algorithm in self.algorithms():
             for window in windows:
                 each = [
@@ -319,22 +323,22 @@ class Comparison:
                     for session in self.sessions(algorithm)
                     for method in self.methods
                 ]
-                found += each
+                scores += each
                 for method in self.methods if each else ():
                     own = [score.accuracies for score in each if score.method == method]
                     means = _by_seed(own, statistics.fmean)
-                    found.append(Window(algorithm, method, None, None, window, means))
-        return found
+                    scores.append(WindowAccuracy(algorithm, method, None, None, window, means))
+        return scores
 
-    def _window(self, algorithm: str, method: str, session: int, window: int) -> Window:
+    def _window(self, algorithm: str, method: str, session: int, window: int) -> WindowAccuracy:
         own = [self.curves[Key(algorithm, method, s, session)] for s in self.seeds(algorithm)]
         scores = [window_accuracy(curve, window) for curve in own]
         number = transition(session, self.pilot)
-        return Window(algorithm, method, number, session, window, scores)
+        return WindowAccuracy(algorithm, method, number, session, window, scores)
 
     def speeds(self, targets: Sequence[Target]) -> list[Speed]:
         """Return the times to accuracy by algorithm, target, transition and method."""
-        found = []
+        speeds = []
         for algorithm in self.algorithms():
             for target in targets:
                 each = [
@@ -342,12 +346,12 @@ class Comparison:
                     for session in self.sessions(algorithm)
                     for method in self.methods
                 ]
-                found += each
-                found += [
+                speeds += each
+                speeds += [
                     _over_transitions([speed for speed in each if speed.method == method])
                     for method in (self.methods if each else ())
                 ]
-        return found
+        return speeds
 
     def _speed(self, algorithm: str, method: str, session: int, target: Target) -> Speed:
         def times(name: str, *, probed: bool) -> list[float]:
@@ -380,7 +384,7 @@ class Comparison:
 
     def gains(self) -> list[Gain]:
         """Return the reference's gains by algorithm, transition and other method."""
-        found = []
+        gains = []
         others = [method for method in self.methods if method != self.reference]
         for algorithm in self.algorithms():
             each = [
@@ -388,10 +392,10 @@ class Comparison:
                 for session in self.sessions(algorithm)
                 for method in others
             ]
-            found += each
+            gains += each
             for method in others if each else ():
                 own = [gain for gain in each if gain.method == method]
-                found.append(
+                gains.append(
                     Gain(
                         algorithm,
                         method,
@@ -401,7 +405,7 @@ class Comparison:
                         _by_seed([gain.per_round for gain in own], statistics.fmean),
                     )
                 )
-        return found
+        return gains
 
     def _gain(self, algorithm: str, method: str, session: int) -> Gain:
         gains, per_round = [], []
@@ -418,7 +422,7 @@ def _by_seed(lists: Sequence[list[float]], over: Callable[[list[float]], float])
 
 
 def _over_transitions(speeds: Sequence[Speed]) -> Speed:
-    """Return the means over transitions, seed by seed; of ratios the geometric mean."""
+    """Return the means over transitions for each seed, geometric means for ratios."""
     return speeds[0]._replace(
         transition=None,
         session=None,
@@ -433,9 +437,9 @@ def _over_transitions(speeds: Sequence[Speed]) -> Speed:
 
 
 def typical_ratio(ratios: Sequence[float]) -> float:
-    """Return the geometric mean, whose reciprocal is that of the reciprocals.
+    """Return the geometric mean: the mean of A over B is the reciprocal of that of B over A.
 
-    Infinite if one is; zero if one is; nan if both occur, or nobody got anywhere.
+    One infinity makes it infinite and one zero makes it zero; both together, or a nan, give nan.
 
     >>> typical_ratio([2.0, 8.0]), typical_ratio([2.0, math.inf]), typical_ratio([0.0, 4.0])
     (4.0, inf, 0.0)
@@ -455,10 +459,10 @@ def compared(
     methods: Sequence[str],
     reference: str,
 ) -> Comparison:
-    """Return a comparison of a run's methods, also of one that is not finished yet.
+    """Compare the methods of a run, which need not be finished.
 
-    Only sessions whose rounds are all there count: of a session that is under way the peak is not
-    known. How many rounds a session has, its "start" event says.
+    Only complete sessions count, for the peak of a session under way is not known yet. The event
+    "start" says how many rounds a session has.
     """
     lengths: dict[Key, int] = {}
     probe_rounds: dict[Key, int] = {}

@@ -30,11 +30,11 @@ app.add_typer(costs.app)
 @app.command()
 def doctor() -> None:
     """Check the installation, the machine and the data."""
-    from ebbflow.report.doctor import examine
+    from ebbflow.analysis.installation import check_installation
 
     healthy = True
-    for check in examine():
-        typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:12} {check.found}")
+    for check in check_installation():
+        typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:12} {check.detail}")
         healthy = healthy and check.ok
     if not healthy:
         raise EbbflowError("not all is well: see the lines marked FAIL for what to do")

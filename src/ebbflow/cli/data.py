@@ -1,4 +1,4 @@
-"""data: list, download, verify, show."""
+"""data: list, download, verify and show data sets."""
 
 from __future__ import annotations
 
@@ -115,15 +115,21 @@ def data_show(
     resolved = configure({}, config, preset or [], given, settings or [])
     from rich.console import Console
 
-    from ebbflow.report import partition_report as shares
+    from ebbflow.analysis.holdings import planned_holdings
+    from ebbflow.report.partition_report import (
+        check_picture,
+        device_table,
+        partition_picture,
+        session_table,
+    )
 
-    shares.check_picture(picture)
-    found = shares.shares_of(resolved)
+    check_picture(picture)
+    holdings = planned_holdings(resolved)
     console = Console()
-    console.print(shares.session_table(found, everything))
-    console.print(shares.device_table(found, everything))
+    console.print(session_table(holdings, everything))
+    console.print(device_table(holdings, everything))
     try:
-        shares.shares_picture(found, picture)
+        partition_picture(holdings, picture)
         typer.echo(f"picture  {picture}")
     except EbbflowError as missing:
         typer.echo(str(missing))

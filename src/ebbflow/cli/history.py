@@ -1,4 +1,4 @@
-"""history: what a run remembers."""
+"""history: the past sessions that a run keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def history_ls(folder: RunPath) -> None:
     """List the past sessions that a run keeps, and check their files."""
     from rich.console import Console
 
-    from ebbflow.report.histories import history_table
+    from ebbflow.report.history_tables import history_table
 
     Console().print(history_table(folder))
 
@@ -30,8 +30,8 @@ def history_show(
     method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
     seed: Annotated[str | None, typer.Option(help="Only this seed.")] = None,
 ) -> None:
-    """Show one past session: what it drew on, how far away each was, and what is stored."""
-    from ebbflow.report.histories import session_report
+    """Show one past session: what it started from, at which distances, and its file."""
+    from ebbflow.report.history_tables import session_report
 
     only = None if seed is None else _whole(seed, "--seed")
     for line in session_report(folder, _whole(session, "SESSION"), method, only):
@@ -42,4 +42,4 @@ def _whole(text: str, place: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise EbbflowError(f"{place} {text!r} is no whole number: write one, as in 5") from None
+        raise EbbflowError(f"{place} {text!r} is not a whole number: write one, as in 5") from None

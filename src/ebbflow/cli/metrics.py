@@ -17,12 +17,15 @@ def metrics(
     target: Annotated[
         str,
         typer.Option(
-            help="Accuracies to reach, by commas: up to 1 as a share of the reference's, above it "
-            "in percent."
+            help="Accuracies to reach, separated by commas: up to 1 a share of the reference's, "
+            "above that a percentage."
         ),
     ] = "0.95,0.97",
     of: Annotated[
-        str, typer.Option(help="A share of the reference's peak in a session, or of its final.")
+        str,
+        typer.Option(
+            help="What a share refers to: the reference's peak in a session, or its final accuracy."
+        ),
     ] = "peak",
     reference: Annotated[
         str | None,
@@ -30,23 +33,25 @@ def metrics(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show how soon each method recovers after a transition, what is gained, and the costs."""
+    """Show how soon each method recovers after a transition, what it gains and what it costs."""
     from rich.console import Console
 
     from ebbflow.analysis.metrics import parse_of, parse_target
-    from ebbflow.report.measures import as_json, measure, tables
+    from ebbflow.analysis.run_metrics import run_metrics
+    from ebbflow.report.metric_tables import metric_tables, metrics_json
 
     point = parse_of(of)
     texts = dict.fromkeys(part.strip() for part in target.split(","))
-    found = measure(folder, [parse_target(text, point) for text in texts], reference)
+    targets = [parse_target(text, point) for text in texts]
+    measured = run_metrics(folder, targets, reference)
     if json:
-        typer.echo(as_json(found))
+        typer.echo(metrics_json(measured))
         return
     console = Console()
-    if not found.seeds:
-        first = found.pilot + 3
+    if not measured.seeds:
+        first = measured.pilot + 3
         typer.echo(f"no transition is over yet: the first with a choice is session {first}")
-    for table in tables(found):
+    for table in metric_tables(measured):
         console.print(table)
-    if not found.accounts:
-        typer.echo("no costs: the run was made by a version that did not count them")
+    if not measured.accounts:
+        typer.echo("no costs: the run was made with a version that did not count them")

@@ -1,1 +1,1 @@
-"""Tables, pictures and progress: they read records, never torch."""
+"""Tables, pictures, JSON and progress displays. They show what `ebbflow.analysis` computes."""

@@ -1,99 +1,44 @@
-"""Who holds which samples in which session: tables, and a picture (needs the extra ``plot``)."""
+"""Tables and a picture of who holds which samples (the picture needs the extra ``plot``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ebbflow.config.resolved import Config
-from ebbflow.core.errors import EbbflowError, unknown
-from ebbflow.core.types import Dataset, Session
-from ebbflow.data import datasets
+from ebbflow.core.errors import EbbflowError
 from ebbflow.report.plots import drawing
-from ebbflow.simulation.roster import KINDS, build_sessions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ebbflow.analysis.holdings import Holdings
+
 ROWS = 24
-"""So many rows of a table are shown where not all are asked for."""
+"""Rows that a table shows unless all are asked for."""
 ENTRIES = 8
-"""So many entries of a row are shown where not all are asked for."""
+"""Entries that a row shows unless all are asked for."""
 SMALL = 50
-"""So many devices have room for their names and numbers in a picture."""
-COLOURS = ("#0072b2", "#d55e00")
-"""Devices that first come in an odd session, and in an even one; as in ``plots``."""
-
-
-class Shares(NamedTuple):
-    """The devices of a run in the order of their first session, and what they hold.
-
-    ``counts[i, l]`` is the number of samples with label l on the device ``devices[i]``, and
-    ``present[i, s]`` says whether it is here in session s + 1.
-    """
-
-    title: str
-    devices: tuple[int, ...]
-    counts: NDArray[np.int64]
-    present: NDArray[np.bool_]
-
-    @property
-    def blocks(self) -> list[int]:
-        """Return how many devices come first in the same session, for one such session at a time.
-
-        Under ``schedule.kind = "groups"`` these are the two groups that take turns.
-        """
-        return [len(list(group)) for _, group in groupby(self.present.argmax(axis=1).tolist())]
-
-
-def shares_of(config: Config, dataset: Dataset | None = None) -> Shares:
-    """Return who holds what under the first seed; nothing is trained."""
-    kind = config.partition.kind
-    if kind not in KINDS:
-        raise unknown(kind, KINDS, "partition", "partition.kind")
-    if dataset is None:
-        limits = config.data
-        dataset = datasets.load(
-            config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
-        )
-    seed = config.seeds[0]
-    title = f"{dataset.name}, {kind}, seed {seed}"
-    return shares(title, build_sessions(config, dataset, seed), dataset)
-
-
-def shares(title: str, sessions: Sequence[Session], dataset: Dataset) -> Shares:
-    """Count what the devices of some sessions hold; a device holds the same in all of them."""
-    y = dataset.train.y.cpu().numpy()
-    first: dict[int, Session] = {}
-    for session in sessions:
-        for device in session.devices:
-            first.setdefault(device, session)
-    devices = sorted(first, key=lambda device: (first[device].index, device))
-    counts = [
-        np.bincount(y[first[device].shards[device]], minlength=dataset.classes)
-        for device in devices
-    ]
-    here = [set(session.devices) for session in sessions]
-    present = [[device in those for those in here] for device in devices]
-    return Shares(title, tuple(devices), np.array(counts, dtype=np.int64), np.array(present))
+"""Devices whose names and numbers fit into a picture."""
+BLOCK_COLOURS = ("#0072b2", "#d55e00")
+"""For devices that first come in an odd session, and in an even one."""
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def session_table(found: Shares, everything: bool = False) -> Table:
-    """Return a table of sessions; those with the same devices have one row."""
+def session_table(holdings: Holdings, everything: bool = False) -> Table:
+    """Return a table of sessions, with one row for sessions that have the same devices."""
     alike: dict[bytes, list[int]] = {}
-    for index in range(found.present.shape[1]):
-        alike.setdefault(found.present[:, index].tobytes(), []).append(index)
-    table = Table(title=found.title, title_justify="left")
+    for index in range(holdings.present.shape[1]):
+        alike.setdefault(holdings.present[:, index].tobytes(), []).append(index)
+    table = Table(title=holdings.title, title_justify="left")
     table.add_column("session", overflow="fold")
     table.add_column("devices", justify="right")
     table.add_column("labels", justify="right")
@@ -103,7 +48,7 @@ def session_table(found: Shares, everything: bool = False) -> Table:
     rows = list(alike.values())
     shown = rows if everything else rows[:ROWS]
     for same in shown:
-        counts = found.counts[found.present[:, same[0]]]
+        counts = holdings.counts[holdings.present[:, same[0]]]
         labels = np.flatnonzero(counts.sum(axis=0)).tolist()
         sizes = counts.sum(axis=1)
         table.add_row(
@@ -119,9 +64,9 @@ def session_table(found: Shares, everything: bool = False) -> Table:
     return table
 
 
-def device_table(found: Shares, everything: bool = False) -> Table:
-    """Return a table of devices with the labels that they hold, and how often."""
-    places = range(len(found.devices)) if everything else _first_of_each(found.blocks)
+def device_table(holdings: Holdings, everything: bool = False) -> Table:
+    """Return a table of devices with the labels they hold, and how many samples of each."""
+    places = range(len(holdings.devices)) if everything else _first_of_each(holdings.blocks)
     table = Table(title="what the devices hold (0-2×9: nine of each)", title_justify="left")
     table.add_column("device", justify="right")
     table.add_column("first here", justify="right")
@@ -129,21 +74,21 @@ def device_table(found: Shares, everything: bool = False) -> Table:
     table.add_column("labels", justify="right")
     table.add_column("label × samples", overflow="fold")
     for place in places:
-        counts = found.counts[place]
+        counts = holdings.counts[place]
         table.add_row(
-            str(found.devices[place]),
-            f"session {int(found.present[place].argmax()) + 1}",
+            str(holdings.devices[place]),
+            f"session {int(holdings.present[place].argmax()) + 1}",
             f"{counts.sum():,}",
             str(np.count_nonzero(counts)),
             _listed(list(_runs(counts)), everything),
         )
-    if len(places) < len(found.devices):
-        table.caption = f"{len(places)} of {len(found.devices)} devices; --all shows every one"
+    if len(places) < len(holdings.devices):
+        table.caption = f"{len(places)} of {len(holdings.devices)} devices; --all shows every one"
     return table
 
 
 def _first_of_each(blocks: Sequence[int]) -> list[int]:
-    """Return up to ``ROWS`` places, equally many from the beginning of each block."""
+    """Return up to ``ROWS`` places, equally many from the start of each block."""
     if sum(blocks) <= ROWS:
         return list(range(sum(blocks)))
     quota = max(1, ROWS // len(blocks))
@@ -188,7 +133,7 @@ def _span(first: int, last: int) -> str:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name that does not say what kind of picture it is."""
+    """Refuse a file name whose ending is not that of a picture."""
     if path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise EbbflowError(
             f"--picture {path} does not say what kind of picture it is: choose a name that ends in "
@@ -196,16 +141,16 @@ def check_picture(path: Path) -> None:
         )
 
 
-def shares_picture(found: Shares, path: Path) -> None:
-    """Draw devices by labels, coloured by the number of samples, and who is here when.
+def partition_picture(holdings: Holdings, path: Path) -> None:
+    """Draw the samples of each device by label, and the sessions in which it is present.
 
-    Devices are in the order of their first session, and a line parts those of different ones.
-    Beside the labels are the sessions in which a device is here, and its number of samples.
+    Devices are ordered by their first session, with a line between those of different sessions.
+    Beside the labels are the sessions in which a device is present, and its number of samples.
     """
     check_picture(path)
     pyplot = drawing()
-    devices, labels = found.counts.shape
-    sessions = found.present.shape[1]
+    devices, labels = holdings.counts.shape
+    sessions = holdings.present.shape[1]
     wide = min(max(0.42 * labels, 4.5), 11.0)
     narrow = min(max(0.25 * sessions, 1.1), 4.0)
     figure, axes = pyplot.subplots(
@@ -217,38 +162,38 @@ def shares_picture(found: Shares, path: Path) -> None:
         layout="constrained",
     )
     held, here, sizes = axes
-    _draw_labels(figure, held, found)
-    _draw_presence(here, found)
-    _draw_sizes(sizes, found)
+    _draw_labels(figure, held, holdings)
+    _draw_presence(here, holdings)
+    _draw_sizes(sizes, holdings)
     for axis in axes:
-        for boundary in np.cumsum(found.blocks)[:-1].tolist():
+        for boundary in np.cumsum(holdings.blocks)[:-1].tolist():
             axis.axhline(boundary - 0.5, color="0.2", linewidth=1.0)
         if devices <= SMALL:
             for boundary in range(1, devices):
                 axis.axhline(boundary - 0.5, color="0.88", linewidth=0.5, zorder=1.5)
         axis.tick_params(length=2, labelsize=8)
-    places = _device_ticks(found.blocks)
-    held.set_yticks(places, [str(found.devices[place]) for place in places], fontsize=7)
-    figure.suptitle(f"{found.title}: who holds what", x=0.01, ha="left", fontsize=11)
+    places = _device_ticks(holdings.blocks)
+    held.set_yticks(places, [str(holdings.devices[place]) for place in places], fontsize=7)
+    figure.suptitle(f"{holdings.title}: who holds what", x=0.01, ha="left", fontsize=11)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
 
-def _draw_labels(figure: Figure, axis: Axes, found: Shares) -> None:
+def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings) -> None:
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - an extra
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
 
-    devices, labels = found.counts.shape
+    devices, labels = holdings.counts.shape
     # Even one sample stands out from none, which is white.
     shades = LinearSegmentedColormap.from_list("shades", ["#dedaeb", "#9e9ac8", "#3f007d"])
-    top = int(found.counts.max())
+    top = int(holdings.counts.max())
     image = axis.imshow(
-        np.ma.masked_equal(found.counts, 0), aspect="auto", cmap=shades, vmin=0, vmax=top
+        np.ma.masked_equal(holdings.counts, 0), aspect="auto", cmap=shades, vmin=0, vmax=top
     )
     # The number in a cell, where there is room for it.
     if labels <= 24 and devices <= SMALL:
-        for place, label in np.argwhere(found.counts).tolist():
-            count = int(found.counts[place, label])
+        for place, label in np.argwhere(holdings.counts).tolist():
+            count = int(holdings.counts[place, label])
             colour = "white" if count > 0.6 * top else "black"
             axis.text(label, place, str(count), fontsize=7, ha="center", va="center", color=colour)
     axis.set_xlabel("label", fontsize=9)
@@ -260,13 +205,15 @@ def _draw_labels(figure: Figure, axis: Axes, found: Shares) -> None:
     bar.ax.tick_params(labelsize=7, length=2)
 
 
-def _draw_presence(axis: Axes, found: Shares) -> None:
+def _draw_presence(axis: Axes, holdings: Holdings) -> None:
     from matplotlib.colors import ListedColormap  # noqa: PLC0415 - an extra
 
-    first = found.present.argmax(axis=1)
-    shade = np.where(found.present, 1 + first[:, None] % 2, 0)
-    axis.imshow(shade, aspect="auto", cmap=ListedColormap(["white", *COLOURS]), vmin=0, vmax=2)
-    sessions = found.present.shape[1]
+    first = holdings.present.argmax(axis=1)
+    shade = np.where(holdings.present, 1 + first[:, None] % 2, 0)
+    axis.imshow(
+        shade, aspect="auto", cmap=ListedColormap(["white", *BLOCK_COLOURS]), vmin=0, vmax=2
+    )
+    sessions = holdings.present.shape[1]
     for boundary in range(1, sessions):
         axis.axvline(boundary - 0.5, color="white", linewidth=1.0)
     places = _ticks(sessions, 16)
@@ -274,9 +221,9 @@ def _draw_presence(axis: Axes, found: Shares) -> None:
     axis.set_xlabel("here in session", fontsize=9)
 
 
-def _draw_sizes(axis: Axes, found: Shares) -> None:
-    totals = found.counts.sum(axis=1)
-    colours = [COLOURS[first % 2] for first in found.present.argmax(axis=1).tolist()]
+def _draw_sizes(axis: Axes, holdings: Holdings) -> None:
+    totals = holdings.counts.sum(axis=1)
+    colours = [BLOCK_COLOURS[first % 2] for first in holdings.present.argmax(axis=1).tolist()]
     axis.barh(range(len(totals)), totals, height=1.0, color=colours, linewidth=0)
     axis.set_xlim(0, 1.08 * int(totals.max()))
     axis.set_xticks([0, int(totals.max())])
@@ -285,7 +232,7 @@ def _draw_sizes(axis: Axes, found: Shares) -> None:
 
 
 def _device_ticks(blocks: Sequence[int]) -> list[int]:
-    """Return the devices to name: all, or some at regular steps from each block's beginning."""
+    """Return the devices to name: all, or some at regular steps from the start of each block."""
     total = sum(blocks)
     gap = _step(total, SMALL)
     starts = [0]
@@ -303,7 +250,7 @@ def _ticks(number: int, most: int) -> list[int]:
 
 
 def _step(number: int, most: int) -> int:
-    """Return the smallest round step that makes at most so many of a number."""
+    """Return the smallest of 1, 2, 5, 10, ... that cuts a number into at most ``most`` steps."""
     power = 1
     while True:
         for nice in (power, 2 * power, 5 * power):

@@ -1,4 +1,4 @@
-"""Whether everything is here that ebbflow needs."""
+"""Checks of the installation, the machine and the data: what `ebbflow doctor` prints."""
 
 from __future__ import annotations
 
@@ -17,40 +17,44 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.data.download import ENVIRONMENT, SOURCES, data_folders, find
 
 
-class Check(NamedTuple):
-    """One thing that was looked at."""
+class HealthCheck(NamedTuple):
+    """The outcome of one check."""
 
     name: str
     ok: bool
-    found: str
+    detail: str
 
 
-def examine() -> Iterator[Check]:
-    """Yield what was found, in the order in which a user would ask."""
-    yield Check("python", sys.version_info >= (3, 11), platform.python_version())
+def check_installation() -> Iterator[HealthCheck]:
+    """Yield the checks in the order in which a user would ask for them."""
+    yield HealthCheck("python", sys.version_info >= (3, 11), platform.python_version())
     for package in ("ebbflow", "torch", "numpy", "pydantic", "safetensors"):
         try:
-            yield Check(package, True, version(package))
+            yield HealthCheck(package, True, version(package))
         except PackageNotFoundError:
-            yield Check(package, False, f"missing: pip install {package}")
+            yield HealthCheck(package, False, f"missing: pip install {package}")
     plots = find_spec("matplotlib") is not None
-    yield Check("pictures", True, "matplotlib" if plots else "none: pip install 'ebbflow[plot]'")
-    yield Check("cores", True, f"{len(os.sched_getaffinity(0))} for this process")
+    yield HealthCheck(
+        "pictures", True, "matplotlib" if plots else "none: pip install 'ebbflow[plot]'"
+    )
+    yield HealthCheck("cores", True, f"{len(os.sched_getaffinity(0))} for this process")
     yield _training()
     yield _writable(Path.cwd(), "here")
     try:
         folders = data_folders()
     except EbbflowError as error:
-        yield Check("data", False, str(error))
+        yield HealthCheck("data", False, str(error))
         return
-    yield Check("data", True, f"looked for in {', '.join(map(str, folders))} (${ENVIRONMENT})")
+    yield HealthCheck(
+        "data", True, f"looked for in {', '.join(map(str, folders))} (${ENVIRONMENT})"
+    )
     for name, source in SOURCES.items():
         where = find(source)
-        yield Check(name, True, str(where) if where else f"not here: ebbflow data get {name}")
+        yield HealthCheck(name, True, str(where) if where else f"not here: ebbflow data get {name}")
 
 
-def _training() -> Check:
-    """Train for two rounds and see that the engines agree."""
+def _training() -> HealthCheck:
+    """Train two rounds with each of two engines and compare their losses."""
     from ebbflow import experiment  # noqa: PLC0415 - torch only when it is needed
 
     def scores(engine: str) -> list[float]:
@@ -60,12 +64,12 @@ def _training() -> Check:
         return [r.loss for r in experiment.run(layers.config()).rounds]
 
     apart = max(abs(a - b) for a, b in zip(scores("vectorised"), scores("sequential"), strict=True))
-    return Check("training", apart < 1e-5, f"two engines, losses {apart:.1e} apart")
+    return HealthCheck("training", apart < 1e-5, f"two engines, losses {apart:.1e} apart")
 
 
-def _writable(folder: Path, name: str) -> Check:
+def _writable(folder: Path, name: str) -> HealthCheck:
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Check(name, True, f"{folder} can be written to")
+            return HealthCheck(name, True, f"{folder} can be written to")
     except OSError as error:
-        return Check(name, False, f"{folder} cannot be written to ({error.strerror})")
+        return HealthCheck(name, False, f"{folder} cannot be written to ({error.strerror})")

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from ebbflow import experiment
 from ebbflow.analysis.metrics import Target, time_to_accuracy
+from ebbflow.analysis.run_metrics import run_metrics
 from ebbflow.core.errors import EbbflowError
-from ebbflow.report.measures import as_json, measure, tables
+from ebbflow.report.metric_tables import metric_tables, metrics_json
 from ebbflow.runs import records
 from tests.configs import with_keys
 from tests.test_cli import ebbflow
@@ -48,7 +49,7 @@ def refuse(constant: str) -> NoReturn:
 def printed(folder: Path, *targets: Target) -> str:
     out = io.StringIO()
     console = Console(file=out, width=80)
-    for table in tables(measure(folder, targets)):
+    for table in metric_tables(run_metrics(folder, targets)):
         console.print(table)
     return out.getvalue()
 
@@ -71,7 +72,7 @@ def test_there_is_a_table_of_everything_for_each_algorithm(run: Path) -> None:
 
 
 def test_the_costs_of_scaffold_are_twice_those_of_fedavg(run: Path) -> None:
-    found = json.loads(as_json(measure(run, [])))
+    found = json.loads(metrics_json(run_metrics(run, [])))
     totals = {
         (row["algorithm"], row["method"], row["seed"]): row["total"] for row in found["costs"]
     }
@@ -156,7 +157,7 @@ def test_events_of_another_version_are_refused(run: Path, tmp_path: Path) -> Non
         (tmp_path / name).write_bytes((run / name).read_bytes())
     (tmp_path / records.EVENTS).write_text('{"event": "costs"}\n', encoding="utf-8")
     with pytest.raises(EbbflowError, match="not of this version"):
-        measure(tmp_path, [])
+        run_metrics(tmp_path, [])
 
 
 def test_a_run_without_a_transition_still_has_costs(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
-"""How soon, how much better and at what cost: the metrics of a run as tables and as JSON."""
+"""The metrics of a run as tables and as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -17,108 +16,44 @@ from ebbflow.analysis import accounting
 from ebbflow.analysis.accounting import Account
 from ebbflow.analysis.metrics import (
     CONFIDENCE,
-    Comparison,
     Gain,
-    Paired,
+    PairedTest,
     Speed,
-    Target,
-    Window,
-    compared,
-    estimate,
+    WindowAccuracy,
+    interval,
     mean_and_deviation,
     paired_test,
     typical_ratio,
 )
-from ebbflow.config.merge import Layers
+from ebbflow.analysis.run_metrics import Accounts, RunMetrics
 from ebbflow.core import counters
 from ebbflow.core.counters import Cost
-from ebbflow.core.errors import EbbflowError
-from ebbflow.runs import records
 
-DEFAULT_REFERENCE = "warm_start"
 MIB = 2**20
 SESSION = "session\n(trans.)"
 
-Accounts = Mapping[tuple[str, str, int], Account]
-Measured = TypeVar("Measured", Speed, Gain, Window)
-
-
-@dataclass(frozen=True)
-class Measures:
-    """All metrics of a run; ``seeds`` says how many stand behind each algorithm's numbers."""
-
-    reference: str
-    methods: tuple[str, ...]
-    pilot: int
-    seeds: Mapping[str, list[int]]
-    windows: list[Window]
-    speeds: list[Speed]
-    gains: list[Gain]
-    accounts: Accounts
-
-
-def measure(folder: Path, targets: Sequence[Target], reference: str | None = None) -> Measures:
-    """Return the metrics of a run folder, of whose sessions at least one must be finished."""
-    records.check_run(folder)
-    layers = Layers()
-    layers.add_file(folder / records.CONFIG)
-    config = layers.config()
-    rounds = records.read_rounds(folder)
-    if not rounds:
-        raise EbbflowError(
-            f"{folder} holds no rounds yet: let it run on, or start it by `ebbflow resume {folder}`"
-        )
-    events = list(records.read_lines(folder / records.EVENTS))
-    methods = config.methods
-    usual = DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
-    try:
-        found = compared(
-            rounds,
-            events,
-            pilot=config.pilot.sessions,
-            methods=methods,
-            reference=usual if reference is None else reference,
-        )
-        accounts = accounting.totals(events, carry_over=config.pilot.carry_over)
-    except (KeyError, TypeError):
-        raise EbbflowError(
-            f"{folder / records.EVENTS} is not of this version: {records.RESTORE}"
-        ) from None
-    return Measures(
-        found.reference,
-        tuple(methods),
-        config.pilot.sessions,
-        {algorithm: found.seeds(algorithm) for algorithm in _compared_algorithms(found)},
-        found.windows(config.window),
-        found.speeds(targets),
-        found.gains(),
-        accounts,
-    )
-
-
-def _compared_algorithms(found: Comparison) -> list[str]:
-    return [algorithm for algorithm in found.algorithms() if found.sessions(algorithm)]
+Measured = TypeVar("Measured", Speed, Gain, WindowAccuracy)
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def tables(found: Measures) -> Iterator[Table]:
+def metric_tables(metrics: RunMetrics) -> Iterator[Table]:
     """Yield the tables of a run: windows, times to accuracy and gains by algorithm, and costs."""
-    for algorithm, seeds in found.seeds.items():
-        own = [score for score in found.windows if score.algorithm == algorithm]
+    for algorithm, seeds in metrics.seeds.items():
+        own = [score for score in metrics.windows if score.algorithm == algorithm]
         for window in dict.fromkeys(score.window for score in own):
-            yield _window_table(found, [score for score in own if score.window == window])
-        speeds = [speed for speed in found.speeds if speed.algorithm == algorithm]
+            yield _window_table(metrics, [score for score in own if score.window == window])
+        speeds = [speed for speed in metrics.speeds if speed.algorithm == algorithm]
         for target in dict.fromkeys(speed.target for speed in speeds):
-            yield _speed_table(found, [speed for speed in speeds if speed.target == target])
-        gains = [gain for gain in found.gains if gain.algorithm == algorithm]
+            yield _speed_table(metrics, [speed for speed in speeds if speed.target == target])
+        gains = [gain for gain in metrics.gains if gain.algorithm == algorithm]
         if gains:
-            yield _gain_table(found, gains, seeds)
-    for algorithm in dict.fromkeys(key[0] for key in found.accounts):
-        accounts = {key: value for key, value in found.accounts.items() if key[0] == algorithm}
-        yield _cost_table(found, algorithm, accounts)
-        yield _server_table(found, algorithm, accounts)
+            yield _gain_table(metrics, gains, seeds)
+    for algorithm in dict.fromkeys(key[0] for key in metrics.accounts):
+        accounts = {key: value for key, value in metrics.accounts.items() if key[0] == algorithm}
+        yield _cost_table(metrics, algorithm, accounts)
+        yield _server_table(metrics, algorithm, accounts)
 
 
 def _started(title: str, caption: str, columns: Sequence[str]) -> Table:
@@ -132,7 +67,7 @@ def _started(title: str, caption: str, columns: Sequence[str]) -> Table:
 
 
 def _by_transition(rows: Sequence[Measured], table: Table) -> Iterator[tuple[str, Measured]]:
-    """Yield the rows with the name of their transition where it changes, and a line between."""
+    """Yield each row with the name of its transition, which is given only where it changes."""
     last: int | None = -1
     for row in rows:
         name = ""
@@ -144,18 +79,18 @@ def _by_transition(rows: Sequence[Measured], table: Table) -> Iterator[tuple[str
         yield name, row
 
 
-def _window_table(found: Measures, rows: Sequence[Window]) -> Table:
+def _window_table(metrics: RunMetrics, rows: Sequence[WindowAccuracy]) -> Table:
     first = rows[0]
     table = _started(
         f"{first.algorithm}, accuracy (%) over the first {first.window} rounds",
         _seeds_note(len(first.accuracies)),
-        (SESSION, "method", "accuracy", "interval", f"{found.reference} higher by", "p"),
+        (SESSION, "method", "accuracy", "interval", f"{metrics.reference} higher by", "p"),
     )
-    ours = {row.transition: row for row in rows if row.method == found.reference}
+    ours = {row.transition: row for row in rows if row.method == metrics.reference}
     for name, row in _by_transition(rows, table):
         reference = ours[row.transition].accuracies
         apart = [us - them for us, them in zip(reference, row.accuracies, strict=True)]
-        same = row.method == found.reference
+        same = row.method == metrics.reference
         difference = "" if same else f"{statistics.fmean(apart):+.2f}"
         p = "" if same else _p(paired_test(reference, row.accuracies))
         table.add_row(
@@ -164,12 +99,12 @@ def _window_table(found: Measures, rows: Sequence[Window]) -> Table:
     return table
 
 
-def _speed_table(found: Measures, rows: Sequence[Speed]) -> Table:
+def _speed_table(metrics: RunMetrics, rows: Sequence[Speed]) -> Table:
     first = rows[0]
-    whose = "" if first.target.of is None else f" of {found.reference}"
+    whose = "" if first.target.of is None else f" of {metrics.reference}"
     table = _started(
         f"{first.algorithm}, rounds to {first.target}{whose}",
-        f"speed-up: how many times sooner {found.reference} is there; with probe: its auxiliary "
+        f"speed-up: how many times sooner {metrics.reference} is there; with probe: its auxiliary "
         "rounds counted, too; ∞: not reached within the session",
         (SESSION, "method", "rounds", "with probe", "reached", "speed-up", "with\nprobe"),
     )
@@ -182,16 +117,17 @@ def _speed_table(found: Measures, rows: Sequence[Speed]) -> Table:
             _mean(row.with_probe, ".1f"),
             f"{reached} of {len(row.rounds)}",
             *(
-                "" if row.method == found.reference else _times(typical_ratio(ratios))
+                "" if row.method == metrics.reference else _times(typical_ratio(ratios))
                 for ratios in (row.speed_ups, row.speed_ups_with_probe)
             ),
         )
     return table
 
 
-def _gain_table(found: Measures, rows: Sequence[Gain], seeds: Sequence[int]) -> Table:
+def _gain_table(metrics: RunMetrics, rows: Sequence[Gain], seeds: Sequence[int]) -> Table:
+    whose = f"accumulated accuracy gain of {metrics.reference} over others (points)"
     table = _started(
-        f"{rows[0].algorithm}, accumulated accuracy gain of {found.reference} over others (points)",
+        f"{rows[0].algorithm}, {whose}",
         f"a sum over the session's rounds; {_seeds_note(len(seeds))}",
         (SESSION, "method", "gain", "interval", "per\nround", "higher", "p"),
     )
@@ -210,17 +146,17 @@ def _gain_table(found: Measures, rows: Sequence[Gain], seeds: Sequence[int]) -> 
 
 
 SENT = ("uploads", "broadcasts", "steps", "samples", "bytes_up", "bytes_down")
-"""What devices and server do for each other; the rest of a `Cost` is the server's alone."""
+"""The counts of a `Cost` that concern devices; the others are the server's alone."""
 
 
-def _cost_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
+def _cost_table(metrics: RunMetrics, algorithm: str, accounts: Accounts) -> Table:
     table = _started(
         f"{algorithm}, what is sent and trained",
         f"{_mean_note(accounts)}; every method as if it ran alone; a broadcast counts once, "
         "however many devices hear it",
         ("method", "stage", "uploads", "broad-\ncasts", "steps", "samples", "MiB\nup", "MiB\ndown"),
     )
-    for method, own in _by_method(found, accounts):
+    for method, own in _by_method(metrics, accounts):
         table.add_section()
         name = method
         for stage in (*counters.STAGES, None):
@@ -233,7 +169,7 @@ def _cost_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
     return table
 
 
-def _server_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
+def _server_table(metrics: RunMetrics, algorithm: str, accounts: Accounts) -> Table:
     table = _started(
         f"{algorithm}, what the server compares, mixes and keeps",
         f"{_mean_note(accounts)}; kept: after the last session, whether or not the method has a "
@@ -243,11 +179,11 @@ def _server_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
             *("of these\nneeded", "signa-\ntures", "MiB"),
         ),
     )
-    for method, own in _by_method(found, accounts):
+    for method, own in _by_method(metrics, accounts):
         choosing = _mean_cost(own, counters.RETENTION)["distances"]
         everything = _mean_cost(own, None)
         stored = own[0].stored  # the same under every seed
-        models, _ = accounting.needed(method, stored)
+        models = accounting.needed(method, stored)
         table.add_row(
             method,
             f"{everything['distances'] - choosing:,.6g}",
@@ -261,8 +197,8 @@ def _server_table(found: Measures, algorithm: str, accounts: Accounts) -> Table:
     return table
 
 
-def _by_method(found: Measures, accounts: Accounts) -> Iterator[tuple[str, list[Account]]]:
-    for method in found.methods:
+def _by_method(metrics: RunMetrics, accounts: Accounts) -> Iterator[tuple[str, list[Account]]]:
+    for method in metrics.methods:
         own = [account for (_, name, _), account in accounts.items() if name == method]
         if own:
             yield method, own
@@ -303,8 +239,8 @@ def _mean(values: Sequence[float], style: str = ".2f", *, sign: bool = False) ->
 
 
 def _interval(values: Sequence[float], style: str = ".2f") -> str:
-    found = estimate(values)
-    return "" if math.isnan(found.low) else f"{found.low:{style}} to {found.high:{style}}"
+    around = interval(values)
+    return "" if math.isnan(around.low) else f"{around.low:{style}} to {around.high:{style}}"
 
 
 def _times(ratio: float) -> str:
@@ -313,23 +249,24 @@ def _times(ratio: float) -> str:
     return "∞" if math.isinf(ratio) else f"{ratio:.2f} ×"
 
 
-def _p(test: Paired) -> str:
+def _p(test: PairedTest) -> str:
     return "" if math.isnan(test.p) else f"{test.p:.2g}"
 
 
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def as_json(found: Measures) -> str:
-    """Return everything as strict JSON: infinity is the word "inf", what is not known is null."""
+def metrics_json(metrics: RunMetrics) -> str:
+    """Return the metrics as strict JSON: infinity is the string "inf", nan is null."""
     content = {
-        "reference": found.reference,
+        "reference": metrics.reference,
         "confidence": CONFIDENCE,
-        "seeds": found.seeds,
-        "windows": [_described(row, "accuracies", found) for row in found.windows],
-        "time_to_accuracy": [_speed(row) for row in found.speeds],
+        "seeds": metrics.seeds,
+        "windows": [_described(row, "accuracies", metrics) for row in metrics.windows],
+        "time_to_accuracy": [_speed(row) for row in metrics.speeds],
         "gains": [
-            {**_described(row, "gains", found), "per_round": row.per_round} for row in found.gains
+            {**_described(row, "gains", metrics), "per_round": row.per_round}
+            for row in metrics.gains
         ],
         "costs": [
             {
@@ -341,28 +278,28 @@ def as_json(found: Measures) -> str:
                 "total": asdict(_stage_cost(account, None)),
                 "stored": asdict(account.stored),
             }
-            for (algorithm, method, seed), account in found.accounts.items()
+            for (algorithm, method, seed), account in metrics.accounts.items()
         ],
     }
     return json.dumps(_plain(content), indent=1, allow_nan=False)
 
 
-def _described(row: Window | Gain, name: str, found: Measures) -> dict[str, Any]:
+def _described(row: WindowAccuracy | Gain, name: str, metrics: RunMetrics) -> dict[str, Any]:
     values: list[float] = getattr(row, name)
     if isinstance(row, Gain):
         test = paired_test(values, [0.0] * len(values))
     else:
         ours = next(
             other.accuracies
-            for other in found.windows
-            if other[:4] == (row.algorithm, found.reference, row.transition, row.session)
+            for other in metrics.windows
+            if other[:4] == (row.algorithm, metrics.reference, row.transition, row.session)
             and other.window == row.window
         )
         test = paired_test(ours, values)
-    compared_with = row.method == found.reference
+    compared_with = row.method == metrics.reference
     return {
         **row._asdict(),
-        "estimate": estimate(values)._asdict(),
+        "estimate": interval(values)._asdict(),
         "test": None if compared_with else test._asdict(),
     }
 
@@ -373,8 +310,8 @@ def _speed(row: Speed) -> dict[str, Any]:
         **row._asdict(),
         "target": target,
         "reached": sum(map(math.isfinite, row.rounds)),
-        "estimate": estimate(row.rounds)._asdict(),
-        "estimate_with_probe": estimate(row.with_probe)._asdict(),
+        "estimate": interval(row.rounds)._asdict(),
+        "estimate_with_probe": interval(row.with_probe)._asdict(),
         "speed_up": typical_ratio(row.speed_ups),
         "speed_up_with_probe": typical_ratio(row.speed_ups_with_probe),
     }

@@ -1,50 +1,20 @@
-"""What a run remembers, for reading."""
+"""The history of a run as a table, and one of its sessions as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from rich.table import Table
 from safetensors import safe_open
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import sha256
-from ebbflow.runs.records import EVENTS, HISTORY, MANIFEST, check_run, read_lines, read_manifest
-
-
-class Kept(NamedTuple):
-    """One file of a history: whose it is, what the manifest says, and whether it is intact."""
-
-    algorithm: str
-    method: str
-    seed: int
-    path: Path
-    facts: dict[str, Any]
-
-    @property
-    def state(self) -> str:
-        """Return ``ok``, ``missing`` or ``damaged``."""
-        if not self.path.exists():
-            return "missing"
-        return "ok" if sha256(self.path.read_bytes()) == self.facts["sha256"] else "damaged"
-
-
-def kept_files(folder: Path) -> list[Kept]:
-    """Return every file in the histories of a run."""
-    check_run(folder)
-    found = []
-    for manifest in sorted((folder / HISTORY).glob(f"*/*/seed-*/{MANIFEST}")):
-        algorithm, method, seed = manifest.parts[-4:-1]
-        for name, facts in read_manifest(manifest.parent).items():
-            number = int(seed.removeprefix("seed-"))
-            found.append(Kept(algorithm, method, number, manifest.parent / name, facts))
-    return found
+from ebbflow.runs.kept_files import kept_files
+from ebbflow.runs.records import EVENTS, read_lines
 
 
 def history_table(folder: Path) -> Table:
-    """Return a table of all past sessions of a run."""
+    """Return a table of all past sessions that a run keeps."""
     table = Table("algorithm", "method", "seed", "session", "devices", "drew on", "KiB", "file")
     for kept in kept_files(folder):
         facts = kept.facts
@@ -64,7 +34,7 @@ def history_table(folder: Path) -> Table:
 def session_report(
     folder: Path, session: int, method: str | None, seed: int | None
 ) -> Iterator[str]:
-    """Yield lines about one past session of each method and seed."""
+    """Yield a few lines on one past session, for each method and seed."""
     chosen = [
         kept
         for kept in kept_files(folder)
@@ -98,6 +68,6 @@ def session_report(
 
 
 def _weights(drawn: dict[str, float]) -> str:
-    """Return the past sessions that counted, largest weight first."""
+    """Return the past sessions with a visible weight, the largest first."""
     order = sorted(drawn.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{z}: {weight:.2f}" for z, weight in order if weight >= 0.005)

@@ -1,0 +1,69 @@
+"""Who holds which samples in which session, counted without training anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebbflow.config.resolved import Config
+from ebbflow.core.errors import unknown
+from ebbflow.core.types import Dataset, Session
+from ebbflow.data import datasets
+from ebbflow.simulation.roster import KINDS, build_sessions
+
+
+class Holdings(NamedTuple):
+    """The devices of a run, ordered by their first session, and what they hold.
+
+    ``counts[i, l]`` is the number of samples with label l on the device ``devices[i]``, and
+    ``present[i, s]`` says whether it is present in session s + 1.
+    """
+
+    title: str
+    devices: tuple[int, ...]
+    counts: NDArray[np.int64]
+    present: NDArray[np.bool_]
+
+    @property
+    def blocks(self) -> list[int]:
+        """The number of devices that first come in the same session, for each such session.
+
+        Under ``schedule.kind = "groups"`` these are the two groups that take turns.
+        """
+        return [len(list(group)) for _, group in groupby(self.present.argmax(axis=1).tolist())]
+
+
+def planned_holdings(config: Config, dataset: Dataset | None = None) -> Holdings:
+    """Return who will hold what under the first seed of a configuration."""
+    kind = config.partition.kind
+    if kind not in KINDS:
+        raise unknown(kind, KINDS, "partition", "partition.kind")
+    if dataset is None:
+        limits = config.data
+        dataset = datasets.load(
+            config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
+        )
+    seed = config.seeds[0]
+    title = f"{dataset.name}, {kind}, seed {seed}"
+    return count_holdings(title, build_sessions(config, dataset, seed), dataset)
+
+
+def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) -> Holdings:
+    """Count what the devices of some sessions hold; a device holds the same in all of them."""
+    y = dataset.train.y.cpu().numpy()
+    first: dict[int, Session] = {}
+    for session in sessions:
+        for device in session.devices:
+            first.setdefault(device, session)
+    devices = sorted(first, key=lambda device: (first[device].index, device))
+    counts = [
+        np.bincount(y[first[device].shards[device]], minlength=dataset.classes)
+        for device in devices
+    ]
+    here = [set(session.devices) for session in sessions]
+    present = [[device in those for those in here] for device in devices]
+    return Holdings(title, tuple(devices), np.array(counts, dtype=np.int64), np.array(present))

@@ -1,0 +1,83 @@
+"""All metrics of a run folder: accuracy, time to accuracy, gains, and the work that was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebbflow.analysis import accounting
+from ebbflow.analysis.accounting import Account
+from ebbflow.analysis.metrics import (
+    REFERENCE,
+    Gain,
+    Speed,
+    Target,
+    WindowAccuracy,
+    compared,
+)
+from ebbflow.config.merge import Layers
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs import records
+
+Accounts = Mapping[tuple[str, str, int], Account]
+"""What each method has cost, by algorithm, method and seed."""
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """The metrics of a run; ``seeds`` are those that each algorithm's numbers rest on."""
+
+    reference: str
+    methods: tuple[str, ...]
+    pilot: int
+    seeds: Mapping[str, list[int]]
+    windows: list[WindowAccuracy]
+    speeds: list[Speed]
+    gains: list[Gain]
+    accounts: Accounts
+
+
+def run_metrics(
+    folder: Path, targets: Sequence[Target], reference: str | None = None
+) -> RunMetrics:
+    """Return the metrics of a run folder, in which at least one round must be finished."""
+    records.check_run(folder)
+    layers = Layers()
+    layers.add_file(folder / records.CONFIG)
+    config = layers.config()
+    rounds = records.read_rounds(folder)
+    if not rounds:
+        raise EbbflowError(
+            f"{folder} holds no rounds yet: let it run on, or start it by `ebbflow resume {folder}`"
+        )
+    events = list(records.read_lines(folder / records.EVENTS))
+    methods = config.methods
+    usual = REFERENCE if REFERENCE in methods else methods[0]
+    try:
+        comparison = compared(
+            rounds,
+            events,
+            pilot=config.pilot.sessions,
+            methods=methods,
+            reference=usual if reference is None else reference,
+        )
+        accounts = accounting.totals(events, carry_over=config.pilot.carry_over)
+    except (KeyError, TypeError):
+        raise EbbflowError(
+            f"{folder / records.EVENTS} is not of this version: {records.RESTORE}"
+        ) from None
+    return RunMetrics(
+        comparison.reference,
+        tuple(methods),
+        config.pilot.sessions,
+        {
+            algorithm: comparison.seeds(algorithm)
+            for algorithm in comparison.algorithms()
+            if comparison.sessions(algorithm)
+        },
+        comparison.windows(config.window),
+        comparison.speeds(targets),
+        comparison.gains(),
+        accounts,
+    )

@@ -1,0 +1,38 @@
+"""The files that the histories of a run consist of, and whether they are intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ebbflow.core.files import sha256
+from ebbflow.runs.records import HISTORY, MANIFEST, check_run, read_manifest
+
+
+class KeptFile(NamedTuple):
+    """One file of a history: whose it is, and what the manifest says about it."""
+
+    algorithm: str
+    method: str
+    seed: int
+    path: Path
+    facts: dict[str, Any]
+
+    @property
+    def state(self) -> str:
+        """``ok``, ``missing`` or ``damaged``, from the checksum in the manifest."""
+        if not self.path.exists():
+            return "missing"
+        return "ok" if sha256(self.path.read_bytes()) == self.facts["sha256"] else "damaged"
+
+
+def kept_files(folder: Path) -> list[KeptFile]:
+    """Return every file in the histories of a run."""
+    check_run(folder)
+    files = []
+    for manifest in sorted((folder / HISTORY).glob(f"*/*/seed-*/{MANIFEST}")):
+        algorithm, method, seed = manifest.parts[-4:-1]
+        number = int(seed.removeprefix("seed-"))
+        for name, facts in read_manifest(manifest.parent).items():
+            files.append(KeptFile(algorithm, method, number, manifest.parent / name, facts))
+    return files
