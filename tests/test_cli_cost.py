@@ -84,7 +84,7 @@ def test_a_sweep_with_a_picture(what: str, tmp_path: Path) -> None:
     )
     assert (answer.code, answer.err) == (0, "")
     assert path.exists()
-    assert "by the paper's rounds" in " ".join(answer.out.split())
+    assert "svhn: latency and energy of one round" in " ".join(answer.out.split())
 
 
 def test_a_sweep_of_a_run(run: Path) -> None:
@@ -120,7 +120,7 @@ def test_fast_devices_are_warned_of_in_one_line() -> None:
         (("--model", "svhn", "--sweep", "bandwith"), "did you mean bandwidth?"),
         (("--model", "svhn", "--picture", "x.png"), "add --sweep"),
         (("--model", "svhn", "--sweep", "speed", "--picture", "no/x.png"), "no folder no"),
-        (("--model", "svhn", "--target", "200"), "--target '200' is no accuracy"),
+        (("--model", "svhn", "--target", "200"), "--target '200' is not an accuracy"),
         (("--model", "svhn", "--algorithm", "fedavg,moon"), "no algorithm 'fedavg,moon'"),
         (("--model", "svhn", "--algorithm", "fedagv"), "did you mean fedavg?"),
         (("--model", "svhn", "--set", "wireless.speeed=3"), "did you mean wireless.speed?"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chang2025.reference import table
-from ebbflow.analysis.run_costs import REFERENCE
+from ebbflow.analysis.metrics import REFERENCE
 
 
 class PublishedCost(NamedTuple):

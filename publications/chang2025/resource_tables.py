@@ -12,7 +12,7 @@ from chang2025.rendering import Grid, Report, strict
 from chang2025.results import Result
 from chang2025.studies import study
 from ebbflow.analysis import accounting
-from ebbflow.analysis.accounting import Plan, local_work, planned
+from ebbflow.analysis.accounting import CostPlan, local_work, planned
 from ebbflow.analysis.bound import LETTERS, Terms
 from ebbflow.analysis.cost import MODELS
 from ebbflow.config.paper_rows import DATASETS
@@ -253,14 +253,14 @@ def _counted(
             yield session["session"], stage, Cost(**counts)
 
 
-def _plan(family: Family, result: Result, session: int = 0) -> Plan:
+def _plan(family: Family, result: Result, session: int = 0) -> CostPlan:
     config = family.config
     facts = result.facts["sessions"][session - 1 if session else -1]
     devices = sum(last - first + 1 for first, last in facts["devices"])
     stage = facts["work"].get(counters.MAIN) or facts["work"][counters.PILOT]
     held = stage["samples"] // stage["uploads"]
     steps = config.local.steps if isinstance(config.local.steps, int) else config.local.steps[1]
-    return Plan(
+    return CostPlan(
         rounds=facts["rounds"],
         pilot=config.pilot.sessions,
         participants=devices,

@@ -34,6 +34,8 @@ FORMAT = 1
 UNRECORDED_CAPABILITY = "AVX2"
 """Of the results that do not name theirs: all come from one machine, whose processor (family 25,
 model 1) has no AVX-512."""
+HELD = ("samples", "smallest_batch")
+"""What a session's start says of its devices; first editions did not record it."""
 
 
 class CurveKey(NamedTuple):
@@ -97,7 +99,7 @@ class Result:
         for key in self.curves:
             about = {"algorithm": key.algorithm, "method": key.method, "seed": self.seed}
             here = sessions[key.session]
-            probed = key.method in accounting.PROBING and key.session > self.pilot
+            probed = accounting.probes(key.method) and key.session > self.pilot
             drawn_on = self.start(key)
             yield {
                 "event": "start",
@@ -106,6 +108,7 @@ class Result:
                 "devices": [
                     device for first, last in here["devices"] for device in range(first, last + 1)
                 ],
+                **{name: here[name] for name in HELD if name in here},
                 "rounds": here["rounds"],
                 "probe_rounds": self.config.probe.rounds if probed else 0,
                 **drawn_on,
@@ -204,6 +207,7 @@ def _sessions(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "rounds": event["rounds"],
                 "labels": event["labels"],
                 "devices": _ranges(event["devices"]),
+                **{name: event[name] for name in HELD if name in event},
                 "work": {},
             }
         if event["event"] == counters.EVENT:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from ebbflow.analysis.cost import MODELS, RoundCost, draw_fleet, round_cost, round_task
+from ebbflow.analysis.cost import (
+    MODELS,
+    ModelSize,
+    RoundCost,
+    draw_fleet,
+    round_cost,
+    round_task,
+)
 from ebbflow.analysis.metrics import Target
 from ebbflow.analysis.run_costs import (
     SWEEPS,
@@ -112,25 +119,90 @@ def test_partial_participation_costs_those_that_take_part() -> None:
     assert all(cost.up == 2 * 7850 * 4 for usage in found for cost in usage.rounds)
 
 
-def test_continuous_runs_on_fedavg_whatever_the_algorithm() -> None:
-    lines = [r._replace(method="continuous", algorithm="scaffold") for r in rounds()]
-    for base, factor in (("fedavg", 1), ("algorithm", 2)):
-        (usage, *_) = usages(
-            settled(**{"parameters.continuous.base": base}), MODELS["mnist"], lines, []
-        )
+def counted(event: dict[str, Any], **stages: dict[str, int]) -> dict[str, Any]:
+    """Return the costs of the session that an event began."""
+    names = {name: event[name] for name in ("algorithm", "method", "seed", "session")}
+    return {"event": EVENT, **names, "stages": stages, "stored": {}}
+
+
+def test_what_is_sent_is_what_the_run_recorded() -> None:
+    # Whatever the algorithm is called: 100 bytes up and 300 down, and in probes 10 and 20.
+    events = [{**event, "samples": [640] * 3} for event in starts()]
+    main = {"uploads": 9, "broadcasts": 3, "bytes_up": 900, "bytes_down": 900}
+    probe = {"uploads": 6, "broadcasts": 2, "bytes_up": 60, "bytes_down": 40}
+    recorded = [counted(event, main=main, probe=probe) for event in events]
+    lines = [r._replace(algorithm="scaffold") for r in rounds()]
+    renamed = [{**event, "algorithm": "scaffold"} for event in [*events, *recorded]]
+    for usage in usages(settled(), MODELS["mnist"], lines, renamed):
+        assert [(cost.up, cost.down) for cost in usage.rounds] == [(300.0, 900.0)] * 3
+        probes = usage.method == "warm_start" and usage.session > 1
+        assert (usage.probe.up, usage.probe.down) == ((60.0, 120.0) if probes else (0.0, 0.0))
+
+
+def test_a_session_under_way_sends_what_those_before_it_sent() -> None:
+    first, *others = starts()
+    sizes = {"uploads": 9, "broadcasts": 3, "bytes_up": 900, "bytes_down": 900}
+    events = [{**event, "samples": [640] * 3} for event in (first, *others)]
+    found = usages(settled(), MODELS["mnist"], rounds(), [*events, counted(first, pilot=sizes)])
+    assert {cost.up for u in found if u.method == first["method"] for cost in u.rounds} == {300.0}
+
+
+def test_another_model_size_scales_what_was_sent() -> None:
+    main = {"uploads": 9, "broadcasts": 3, "bytes_up": 900, "bytes_down": 900}
+    events = [{**event, "samples": [640] * 3} for event in starts()]
+    recorded = [counted(event, main=main) for event in events]
+    config = settled(**{"wireless.parameters": 2 * 7850})
+    (usage, *_) = usages(config, model_size(config), rounds(), [*events, *recorded])
+    assert (usage.rounds[0].up, usage.rounds[0].down) == (600.0, 1800.0)
+
+
+def test_without_records_the_payload_is_the_algorithms() -> None:
+    for algorithm, factor in (("fedavg", 1), ("scaffold", 2)):
+        lines = [r._replace(algorithm=algorithm) for r in rounds()]
+        (usage, *_) = usages(settled(), MODELS["mnist"], lines, [])
         assert usage.rounds[0].up == factor * 3 * 7850 * 4
 
 
-def test_what_a_run_counted_is_what_is_computed() -> None:
-    config = settled(**{"wireless.bandwidth": 1e15})  # no time on the air to speak of
-    counted = [
-        {**event, "event": EVENT, "stages": {"main": {"uploads": 9, "samples": 900}}, "stored": {}}
+# Devices of 592, 100 and 52 samples, 248 on average, at 8e5 operations a sample and 8e9 a second:
+# 59.2, 10 and 5.2 ms, where three equal devices would take 24.8 ms. No time on the air to speak of.
+UNEQUAL = [592, 100, 52]
+EASY = ModelSize(8_000, 100.0)
+NO_AIR = {"wireless.bandwidth": 1e15, "local.steps": 5, "local.batch": 128}
+
+
+def unequal_events() -> list[dict[str, Any]]:
+    main = {"uploads": 9, "broadcasts": 3, "samples": 3 * sum(UNEQUAL), "bytes_up": 9}
+    main["bytes_down"] = 3
+    return [
+        line
         for event in starts()
+        for line in ({**event, "samples": UNEQUAL}, counted(event, main=main))
     ]
-    found = usages(config, MODELS["mnist"], rounds(), [*starts(), *counted])
-    hundred = MODELS["mnist"].parameters * 2.0 * 100 / 8e9
-    assert found[0].rounds[0].latency == pytest.approx(hundred, rel=0.5)
-    assert found[0].rounds[0].latency < spent(config)[0].rounds[0].latency
+
+
+def test_a_round_takes_as_long_as_its_slowest_device() -> None:
+    found = usages(settled(**NO_AIR), EASY, rounds(), unequal_events())
+    for cost in (cost for usage in found for cost in usage.rounds):
+        assert cost.latency == pytest.approx(59.2e-3, rel=1e-3)
+        # 1e-28 x (8e5 x 744 / 8) x 1e18 joules
+        assert cost.energy == pytest.approx(7.44e-3, rel=1e-3)
+
+
+def test_the_mean_latency_is_the_mean_devices() -> None:
+    config = settled(**NO_AIR, **{"wireless.latency": "mean"})
+    (usage, *_) = usages(config, EASY, rounds(), unequal_events())
+    assert usage.rounds[0].latency == pytest.approx(24.8e-3, rel=1e-3)
+
+
+def test_an_old_run_is_charged_with_the_mean_and_says_so() -> None:
+    old = [
+        {key: value for key, value in event.items() if key != "samples"}
+        for event in unequal_events()
+    ]
+    with pytest.warns(UserWarning, match="did not record how many samples each device holds"):
+        (usage, *_) = usages(settled(**NO_AIR), EASY, rounds(), old)
+    assert usage.rounds[0].latency == pytest.approx(24.8e-3, rel=1e-3)
+    assert usage.rounds[0].energy == pytest.approx(7.44e-3, rel=1e-3)
 
 
 def test_time_to_accuracy_and_its_charges() -> None:
@@ -202,6 +274,7 @@ def test_an_estimate_is_a_mean_over_draws() -> None:
     ]
     assert found.cost.latency == pytest.approx(sum(c.latency for c in costs) / 3)
     assert found.deviation > 0
+    assert found.error == pytest.approx(found.deviation / math.sqrt(3))
     assert math.isnan(estimate(config.wireless, task, 5, draws=1).deviation)
 
 

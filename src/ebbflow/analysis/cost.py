@@ -1,8 +1,9 @@
-"""What a round costs: latency, energy and bytes of its devices.
+"""Latency, energy and bytes of one round on the air.
 
-In a round every device of a `Fleet` carries out a `Task`: it receives bits, computes, and sends
-bits. `device_costs` gives every device's seconds and joules, `round_cost` the round's. Settings are
-the section ``[wireless]`` of a configuration; draws are functions of names (`ebbflow.core.rng`).
+In a round every device of a `Fleet` carries out a `Task`: it receives bits, computes and sends
+bits. `device_costs` gives the seconds and joules of every device, `round_cost` those of the round.
+The settings are the section ``[wireless]`` of a configuration. Draws are functions of names
+(`ebbflow.core.rng`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ebbflow.analysis.channel import (
     slot_warning,
 )
 from ebbflow.config.schema import Wireless
-from ebbflow.core.counters import FLOAT
+from ebbflow.core.counters import FLOAT, Payload
 from ebbflow.core.rng import Name, generator
 
 
@@ -50,24 +51,27 @@ MODELS = {
     "tinyimagenet": ModelSize(21_730_056, 27.69),
     "agnews": ModelSize(9_157_804, 2.63e-4),
 }
-"""The paper's table, by data set. Its phi counts the forward pass alone (``wireless.passes``)."""
+"""The paper's table by data set. Its phi counts the forward pass only (see ``wireless.passes``)."""
 
 BITS = {"none": 32, "fp16": 16, "int8": 8}
-"""Bits of a value on the air, by compression; the scales of 8-bit values are not counted."""
+"""Bits of a value on the air by compression; the scales of 8-bit values are not counted."""
 
 SHORT = 1000.0
-"""Slots of the longest transfer up to which ``fading = "auto"`` follows every one of them."""
+"""The longest transfer, in slots, that ``fading = "auto"`` follows slot by slot."""
 
 
-# --- what is to be done, and by whom -------------------------------------------------------------
+# --- the task and the devices --------------------------------------------------------------------
 
 
 class Task(NamedTuple):
-    """What each device does in a round: Z bits either way, and operations."""
+    """The work of a round: the bits that each device receives and sends, and its operations.
+
+    ``operations`` is one number if all devices do the same, otherwise an array [K].
+    """
 
     down: float
     up: float
-    operations: float
+    operations: float | Array
 
 
 def round_task(
@@ -78,27 +82,34 @@ def round_task(
     steps: float = 5,
     batch: int = 128,
 ) -> Task:
-    """Return the task of a round of an algorithm.
+    """Return the task of a round in which every device makes e steps on B samples each.
 
-    Z is the bits of N_p values, and N_p phi e_k B operations are e_k local steps on B samples each.
-
-    SCAFFOLD moves two vectors each way: its control variate c goes beside the model, and the change
-    of c_k beside the update. All others move one: FedProx and MOON compare with the model that was
-    sent (MOON's previous model never leaves its device), FedACG broadcasts the look-ahead
-    w + lambda m in place of w, FedDyn's gradients stay on the devices and its h at the server,
-    FedAvgM, FedAdam and FedYogi differ at the server alone, and the authors' variant of SCAFFOLD
-    corrects nothing on a device. Continuous' teacher is the model that its session starts from.
+    docs/costs.md has a table of what each algorithm sends.
     """
-    sent = payload(algorithm, model.parameters)
+    return sized_task(wireless, model, payload(algorithm, model.parameters), steps * batch)
+
+
+def sized_task(
+    wireless: Wireless, model: ModelSize, sent: Payload, samples: float | Sequence[int]
+) -> Task:
+    """Return the task of a round in which known bytes are sent and known samples trained on.
+
+    Args:
+        wireless: Compression, and how many passes a training step counts.
+        model: Its N_p phi operations per sample.
+        sent: The bytes of one upload and of one broadcast, four to a value.
+        samples: The samples that every device trains on, or those of each device.
+    """
     bits = BITS[wireless.compression] / FLOAT
-    work = model.parameters * model.complexity * wireless.passes * steps * batch
+    each = model.parameters * model.complexity * wireless.passes
+    work = each * (samples if isinstance(samples, int | float) else np.asarray(samples, float))
     return Task(sent.down * bits, sent.up * bits, work)
 
 
 class Fleet(NamedTuple):
-    """The devices of a round, an array [K] each: psi_k, v_k, P_k^tx, P_k^rx, f_k, chi, xi_k.
+    """The devices of a round, one array [K] each: psi_k, v_k, P_k^tx, P_k^rx, f_k, chi, xi_k.
 
-    ``fading`` are the names that each of them draws its fading by.
+    ``fading`` holds the names by which each device draws its fading.
     """
 
     psi: Array
@@ -114,10 +125,10 @@ class Fleet(NamedTuple):
 def draw_fleet(
     wireless: Wireless, devices: Sequence[int], seed: int, session: int = 1, t: Name = 1
 ) -> Fleet:
-    """Return the devices of round t of a session with their positions, shadowing and fading.
+    """Draw the positions, shadowing and fading of the devices of round t of a session.
 
-    A device's draws depend on its own number, not on who else takes part. Warns of a slot that is
-    too long for the devices' speed.
+    The draws of a device depend on its number, not on who else takes part. A slot that is too long
+    for the speed of the devices gives a warning.
     """
     numbers = np.asarray(devices, dtype=np.int64)
     lasting: tuple[Name, ...] = {
@@ -126,16 +137,16 @@ def draw_fleet(
         "round": (seed, session, t),
     }[wireless.redraw]
 
-    def dealt(values: float | list[float]) -> Array:
-        dealer = np.atleast_1d(np.asarray(values, dtype=np.float64))
-        return np.asarray(dealer[numbers % len(dealer)])
+    def in_turn(values: float | list[float]) -> Array:
+        cycle = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        return np.asarray(cycle[numbers % len(cycle)])
 
     count = int(numbers.max(initial=-1)) + 1
     if wireless.distance is None:
         uniform = generator("wireless-position", *lasting).random(count)[numbers]
         distance = ring_distance(uniform, wireless.min_distance, wireless.radius)
     else:
-        distance = dealt(wireless.distance)
+        distance = in_turn(wireless.distance)
     loss = path_loss(
         distance,
         carrier=wireless.carrier,
@@ -149,12 +160,12 @@ def draw_fleet(
         warnings.warn(too_long, stacklevel=2)
     return Fleet(
         large_scale(loss, wireless.shadowing * standard),
-        dealt(wireless.speed),
-        dealt(wireless.power_device),
-        dealt(wireless.power_receive),
-        dealt(wireless.cpu),
-        dealt(wireless.flops_per_cycle),
-        dealt(wireless.capacitance),
+        in_turn(wireless.speed),
+        in_turn(wireless.power_device),
+        in_turn(wireless.power_receive),
+        in_turn(wireless.cpu),
+        in_turn(wireless.flops_per_cycle),
+        in_turn(wireless.capacitance),
         tuple(("wireless-fading", seed, session, t, device) for device in devices),
     )
 
@@ -163,7 +174,7 @@ def draw_fleet(
 
 
 def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
-    """Return every device's bandwidth in Hz, as ``wireless.allocation`` says."""
+    """Return the bandwidth of every device in Hz, by ``wireless.allocation``."""
     count = len(fleet.psi)
     if wireless.allocation == "per_device":
         return np.full(count, wireless.bandwidth)
@@ -174,11 +185,11 @@ def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
 
 
 def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 60) -> Array:
-    """Return shares of W with which all devices finish at the same time, at their mean rates.
+    """Return the shares of W with which all devices finish at the same time, at mean rates.
 
-    Bisection on the common time T: device k needs the w_k with T_comp + Z/R_DL(w_k) + Z/R_UL(w_k)
-    = T, which falls as T grows; T is right where these add up to W. The left side is convex and
-    falling in w_k, so that Newton's steps find w_k from below.
+    Bisection on the common time T. Device k needs the bandwidth w_k that solves
+    T_comp + Z/R_DL(w_k) + Z/R_UL(w_k) = T; it falls as T grows, and T is right when the w_k add up
+    to W. The left side is convex and falling in w_k, so Newton's method reaches w_k from below.
     """
     noise = noise_density(wireless.noise)
     strength = np.stack([wireless.power_server * fleet.psi, fleet.power * fleet.psi]) / noise
@@ -204,7 +215,7 @@ def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 
             w = after
         return w
 
-    # With all of the spectrum in the world R tends to s / ln 2: nobody finishes before that.
+    # As the bandwidth grows without limit, R tends to s / ln 2: nobody finishes before that.
     least = float((busy + (bits * math.log(2) / strength).sum(axis=0)).max())
     most = float((busy + moving(width)[0]).max())
     for _ in range(rounds):
@@ -231,7 +242,7 @@ def computation_energy(fleet: Fleet, task: Task) -> Array:
 
 
 class DeviceCosts(NamedTuple):
-    """Seconds of every device's reception, computation and sending, and joules of each; [K]."""
+    """Seconds that every device receives, computes and sends, and the joules of each; [K]."""
 
     down: Array
     computation: Array
@@ -277,9 +288,9 @@ def device_costs(wireless: Wireless, fleet: Fleet, task: Task) -> DeviceCosts:
 
 
 class RoundCost(NamedTuple):
-    """What a round costs: seconds, joules, and bytes that were sent down and up in all.
+    """What a round costs: seconds, joules, and the bytes received and sent by all devices.
 
-    Costs of rounds add up with `total`, for rounds follow each other.
+    Rounds follow each other, so their costs add up (`total`).
     """
 
     latency: float = 0.0
@@ -288,7 +299,7 @@ class RoundCost(NamedTuple):
     up: float = 0.0
 
     def times(self, rounds: float) -> RoundCost:
-        """Return the cost of as many rounds like this."""
+        """Return the cost of so many rounds like this one."""
         return RoundCost(*(rounds * value for value in self))
 
 
@@ -306,13 +317,13 @@ def round_cost(wireless: Wireless, fleet: Fleet, task: Task) -> RoundCost:
     return together(wireless, task, device_costs(wireless, fleet, task))
 
 
-def together(wireless: Wireless, task: Task, found: DeviceCosts) -> RoundCost:
-    """Return the latency of the slowest device (or the mean one) and the energy of all of them."""
-    count = len(found.time)
-    latency = found.time.max() if wireless.latency == "slowest" else found.time.mean()
+def together(wireless: Wireless, task: Task, costs: DeviceCosts) -> RoundCost:
+    """Return the latency of the slowest device (or the mean latency) and the energy of all."""
+    count = len(costs.time)
+    latency = costs.time.max() if wireless.latency == "slowest" else costs.time.mean()
     return RoundCost(
         float(latency),
-        math.fsum(found.energy),
+        math.fsum(costs.energy),
         count * task.down / 8,
         count * task.up / 8,
     )

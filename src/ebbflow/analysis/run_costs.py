@@ -1,14 +1,16 @@
-"""What a run costs on the air, from its records and ``[wireless]``, and what a round would cost."""
+"""What a run costs on the air, by its records and ``[wireless]``, and what one round would cost."""
 
 from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ebbflow.analysis.accounting import payload
 from ebbflow.analysis.cost import (
     MODELS,
     ModelSize,
@@ -17,46 +19,64 @@ from ebbflow.analysis.cost import (
     device_costs,
     draw_fleet,
     round_cost,
-    round_task,
+    sized_task,
     together,
     total,
 )
-from ebbflow.analysis.metrics import Target, time_to_accuracy
+from ebbflow.analysis.device_work import (
+    RoundWork,
+    SessionDevices,
+    probe_work,
+    recorded_devices,
+    training_work,
+)
+from ebbflow.analysis.metrics import REFERENCE, Target, time_to_accuracy
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.resolved import Config
-from ebbflow.config.schema import Wireless
+from ebbflow.config.schema import StepCount, Wireless
 from ebbflow.core import counters
+from ebbflow.core.counters import Cost, Payload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.rng import Name, generator
+from ebbflow.core.rng import Name
 from ebbflow.runs.records import EVENTS, Round, read_lines, read_rounds
-from ebbflow.runs.summary import transition
+from ebbflow.runs.summary import Key, transition
 
-REFERENCE = "warm_start"
-"""The method whose best accuracy in a session sets the target."""
 SWEEPS: dict[str, tuple[float, ...]] = {
     "bandwidth": (50e6, 75e6, 100e6, 125e6, 150e6, 175e6, 200e6),
     "devices": (10, 25, 50, 100, 150, 200),
     "speed": (1, 2, 5, 10, 15, 20, 30),
 }
-"""What is varied in a sweep, and its values."""
+"""What a sweep can vary, and the values it takes."""
+
+TRAINING = (counters.PILOT, counters.MAIN)
+PROBING = (counters.PROBE,)
+UNEQUAL = (
+    "the run did not record how many samples each device holds, so every device is charged with "
+    "the mean: if devices are unequal, the slowest takes longer than this latency"
+)
 
 
 # --- the model -----------------------------------------------------------------------------------
 
 
 def model_size(config: Config) -> ModelSize:
-    """Return N_p and phi: as ``[wireless]`` says, as the paper's table says, or counted."""
+    """Return N_p and phi: as given in ``[wireless]``, else from the paper's table, else counted."""
     given = config.wireless
     if given.parameters is not None and given.complexity is not None:
         return ModelSize(given.parameters, given.complexity)
-    kind = config.model.kind or ""
-    usual = config.dataset in MODELS and kind == SETTINGS[config.dataset].model
-    known = MODELS[config.dataset] if usual and kind not in config.parameters else _counted(config)
+    known = _own_size(config)
     return ModelSize(given.parameters or known.parameters, given.complexity or known.complexity)
 
 
+def _own_size(config: Config) -> ModelSize:
+    """Return the size of the model that is trained, whatever ``[wireless]`` says."""
+    kind = config.model.kind
+    usual = config.dataset in MODELS and kind == SETTINGS[config.dataset].model
+    return MODELS[config.dataset] if usual and kind not in config.parameters else _counted(config)
+
+
 def _counted(config: Config) -> ModelSize:
-    # Torch is needed for models that the table does not hold, and for no others.
+    # Only models that are not in the table have to be built, and need torch.
     from ebbflow.data import datasets  # noqa: PLC0415
     from ebbflow.models import MODELS as BUILDERS  # noqa: PLC0415
     from ebbflow.models import flops  # noqa: PLC0415
@@ -76,22 +96,29 @@ def _counted(config: Config) -> ModelSize:
     return ModelSize(model.layout.total, operations / model.layout.total)
 
 
-def task_of(config: Config, model: ModelSize, algorithm: str, *, probe: bool = False) -> Task:
-    """Return what a device does in a round: e steps of B samples, the mean of a range of steps."""
-    local = config.probe if probe else config.local
-    steps = local.steps or 1
-    mean = steps if isinstance(steps, int) else sum(steps) / 2
-    batch = local.batch or 1
-    return round_task(config.wireless, model, algorithm=algorithm, steps=mean, batch=batch)
+def task_of(config: Config, model: ModelSize, algorithm: str) -> Task:
+    """Return the task of a round by the configuration: e steps of B samples.
+
+    Where the number of steps is drawn from a range, it is the middle of the range.
+    """
+    samples = _asked(config.local.steps, config.local.batch)
+    return sized_task(config.wireless, model, payload(algorithm, model.parameters), samples)
+
+
+def _asked(steps: StepCount, batch: int) -> float:
+    """Return the samples that a device is asked to train on in a round."""
+    mean = sum(steps) / 2 if isinstance(steps, list) else steps
+    return mean * batch
 
 
 # --- a run ---------------------------------------------------------------------------------------
 
 
 class Usage(NamedTuple):
-    """What one method spent in one session: its rounds, each with the accuracy, and its probe.
+    """What one method spent in one session: each of its rounds, and all probe rounds together.
 
-    ``participants`` are those of the largest round.
+    ``accuracies`` are those after each round, ``participants`` is the number of devices in the
+    largest round.
     """
 
     algorithm: str
@@ -107,9 +134,9 @@ class Usage(NamedTuple):
 class Reached(NamedTuple):
     """When a method reached the target in a session, and what it had spent by then.
 
-    ``rounds`` is T_rho, or None where the target was not reached; ``training`` is what these rounds
-    cost, ``probe`` the session's auxiliary rounds, ``pilot`` its share of the pilot sessions: the
-    (S - P)-th part of them, for whoever uses them.
+    ``rounds`` is T_rho, or None if the target was not reached. ``training`` is the cost of these
+    rounds, ``probe`` that of the session's auxiliary rounds. ``pilot`` is the session's share of
+    the pilot sessions, their (S - P)-th part, if the method uses them.
     """
 
     algorithm: str
@@ -137,99 +164,130 @@ def usages(
 ) -> list[Usage]:
     """Return what every method spent in every session, from the records of a run.
 
-    Devices are where `draw_fleet` puts them by name, so methods that are compared see one channel.
+    What is sent is what the run recorded, and the work of a device follows from the samples that it
+    holds. Devices are placed by name (`draw_fleet`), so all methods see the same channel.
     """
-    starts: dict[tuple[str, str, int, int], Mapping[str, Any]] = {}
-    counted: dict[tuple[str, str, int, int], Mapping[str, Any]] = {}
-    for event in events:
-        if event["event"] in ("start", counters.EVENT):
-            key = event["algorithm"], event["method"], event["seed"], event["session"]
-            (starts if event["event"] == "start" else counted)[key] = event
-    curves: dict[tuple[str, str, int, int], list[Round]] = {}
+    starts, counted = _starts_and_costs(events)
+    curves: dict[Key, list[Round]] = {}
     for r in rounds:
-        curves.setdefault((r.algorithm, r.method, r.seed, r.session), []).append(r)
+        curves.setdefault(Key(r.algorithm, r.method, r.seed, r.session), []).append(r)
+    recorded = _recorded_payloads(config, counted)
 
     @cache
-    def cost(seed: int, session: int, t: Name, devices: tuple[int, ...], task: Task) -> RoundCost:
-        fleet = draw_fleet(config.wireless, devices, seed, session, t)
+    def work_of(present: SessionDevices, t: int, count: int | None) -> RoundWork:
+        if count is None:
+            return probe_work(config, present, t)
+        return training_work(config, present, t, count)
+
+    @cache
+    def cost_of(
+        seed: int, session: int, t: Name, work: RoundWork, sent: Payload, mean: float
+    ) -> RoundCost:
+        fleet = draw_fleet(config.wireless, work.devices, seed, session, t)
+        samples = mean if work.samples is None else work.samples
+        task = sized_task(config.wireless, model, sent, samples)
         return round_cost(config.wireless, fleet, task)
 
-    found = []
+    spent = []
     for key, curve in curves.items():
-        group, method, seed, session = key
-        distils = (
-            method == "continuous"
-            and config.parameters.get("continuous", {}).get("base", "fedavg") == "fedavg"
+        start, stages = starts.get(key), counted.get(key, {})
+        where = key.seed, key.session
+        if start is None:
+            present = SessionDevices(*where, tuple(range(curve[0].devices)))
+        else:
+            present = recorded_devices(start)
+        if present.samples is None and stages:
+            warnings.warn(UNEQUAL, stacklevel=2)
+        usual = payload(key.algorithm, model.parameters)
+        sent, sent_probing = (
+            recorded.get((key.algorithm, key.method, names), usual) for names in (TRAINING, PROBING)
         )
-        algorithm = "fedavg" if distils else group
-        start = starts.get(key, {})
-        present = tuple(start.get("devices") or range(curve[0].devices))
-        stages = counters.read(counted[key]["stages"]) if key in counted else {}
-        training = _task(config, model, algorithm, stages)
-        spent = tuple(
-            cost(seed, session, r.round, _taking_part(config, present, r), training) for r in curve
+        mean, mean_probing = _mean_samples(config, stages)
+        costs = tuple(
+            cost_of(*where, r.round, work_of(present, r.round, r.participants), sent, mean)
+            for r in curve
         )
-        auxiliary = _task(config, model, algorithm, stages, probe=True)
-        drawn = _drawn(config, present, seed, session, 0, "probe-participants", config.probe.share)
         probes = [
-            cost(seed, session, f"probe-{v}", drawn, auxiliary)
-            for v in range(1, int(start.get("probe_rounds", 0)) + 1)
+            cost_of(*where, f"probe-{v}", work_of(present, v, None), sent_probing, mean_probing)
+            for v in range(1, int((start or {}).get("probe_rounds", 0)) + 1)
         ]
         accuracies = tuple(r.accuracy for r in curve)
         most = max(r.participants for r in curve)
-        found.append(Usage(*key, most, accuracies, spent, total([RoundCost(), *probes])))
-    return found
+        spent.append(Usage(*key, most, accuracies, costs, total([RoundCost(), *probes])))
+    return spent
 
 
-def _task(
-    config: Config,
-    model: ModelSize,
-    algorithm: str,
-    stages: counters.Costs,
-    *,
-    probe: bool = False,
-) -> Task:
-    """Return what a device did in a round: by what the run counted, where it did, else by e B."""
-    names = (counters.PROBE,) if probe else (counters.PILOT, counters.MAIN)
-    spent = [stages[name] for name in names if name in stages]
-    uploads = sum(stage.uploads for stage in spent)
-    if not uploads:
-        return task_of(config, model, algorithm, probe=probe)
-    samples = sum(stage.samples for stage in spent) / uploads
-    return round_task(config.wireless, model, algorithm=algorithm, steps=samples, batch=1)
+def mean_tasks(config: Config, model: ModelSize, folder: Path, algorithm: str) -> dict[str, Task]:
+    """Return the task of a mean device in a round of training by method, from a run's records."""
+    _, counted = _starts_and_costs(read_lines(folder / EVENTS))
+    payloads = _recorded_payloads(config, counted)
+    usual = payload(algorithm, model.parameters)
+    tasks = {}
+    for method in config.methods:
+        stages: counters.Costs = {}
+        for key, costs in counted.items():
+            if (key.algorithm, key.method) == (algorithm, method):
+                for stage, cost in costs.items():
+                    stages = counters.charged(stages, stage, cost)
+        sent = payloads.get((algorithm, method, TRAINING), usual)
+        samples, _ = _mean_samples(config, stages)
+        tasks[method] = sized_task(config.wireless, model, sent, samples)
+    return tasks
 
 
-def _taking_part(config: Config, present: tuple[int, ...], r: Round) -> tuple[int, ...]:
-    share = None if r.participants == len(present) else r.participants
-    return _drawn(config, present, r.seed, r.session, r.round, "participants", share)
+def _starts_and_costs(
+    events: Iterable[Mapping[str, Any]],
+) -> tuple[dict[Key, Mapping[str, Any]], dict[Key, counters.Costs]]:
+    """Return the events "start" and the counted costs of a run by session."""
+    starts: dict[Key, Mapping[str, Any]] = {}
+    counted: dict[Key, counters.Costs] = {}
+    for event in events:
+        if event["event"] in ("start", counters.EVENT):
+            key = Key(event["algorithm"], event["method"], event["seed"], event["session"])
+            if event["event"] == "start":
+                starts[key] = event
+            else:
+                counted[key] = counters.read(event["stages"])
+    return starts, counted
 
 
-def _drawn(
-    config: Config,
-    present: tuple[int, ...],
-    seed: int,
-    session: int,
-    t: int,
-    purpose: str,
-    share: float | int | None,
-) -> tuple[int, ...]:
-    """Return who took part, as the run drew them.
+def _recorded_payloads(
+    config: Config, counted: Mapping[Key, counters.Costs]
+) -> dict[tuple[str, str, tuple[str, ...]], Payload]:
+    """Return the bytes of an upload and of a broadcast by algorithm, method and kind of round."""
+    payloads: dict[tuple[str, str, tuple[str, ...]], Payload] = {}
+    for key, stages in counted.items():
+        for names in (TRAINING, PROBING):
+            cost = sum((stages[name] for name in names if name in stages), start=Cost())
+            if cost.bytes_up and cost.bytes_down:
+                payloads[key.algorithm, key.method, names] = Payload(
+                    cost.bytes_up // cost.uploads, cost.bytes_down // cost.broadcasts
+                )
+    if not payloads or config.wireless.parameters is None:
+        return payloads
+    # The user asks what a model of another size would cost.
+    scale = config.wireless.parameters / _own_size(config).parameters
+    return {
+        name: Payload(round(scale * sent.up), round(scale * sent.down))
+        for name, sent in payloads.items()
+    }
 
-    Where larger shards are drawn more often they are others, for records hold no shards.
-    """
-    if share is None:
-        return present
-    from ebbflow.data.schedule import participants  # noqa: PLC0415 - needs torch
 
-    draw = generator(seed, purpose, session, t)
-    return participants(draw, present, [1] * len(present), share, "uniform")
+def _mean_samples(config: Config, stages: counters.Costs) -> tuple[float, float]:
+    """Return the mean samples of a device in a round of training, and in one of the probe."""
+    means = []
+    for names, local in ((TRAINING, config.local), (PROBING, config.probe)):
+        cost = sum((stages[name] for name in names if name in stages), start=Cost())
+        asked = _asked(local.steps, local.batch)
+        means.append(cost.samples / cost.uploads if cost.uploads else asked)
+    return means[0], means[1]
 
 
 def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reached]:
-    """Return for every session after the pilot when each method reached the target.
+    """Return when each method reached the target, for every session after the pilot.
 
-    A share is one of the warm start's accuracy in that session and under that seed; where it was
-    not run, of that of the method with the highest.
+    A share refers to the accuracy of `REFERENCE` in the same session under the same seed, or, if
+    that was not run, of the method with the highest accuracy.
     """
     curves: dict[tuple[str, int, int], tuple[float, ...]] = {}
     has_reference = {usage.algorithm for usage in spent if usage.method == REFERENCE}
@@ -243,7 +301,7 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
     for usage in spent:
         if usage.session <= pilot and (config.pilot.carry_over or usage[:3] in probing):
             pilots.setdefault(usage[:3], []).extend(usage.rounds)
-    found = []
+    results = []
     for usage in spent:
         if usage.session <= pilot:
             continue
@@ -251,7 +309,7 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
         first = time_to_accuracy(usage.accuracies, goal)
         rounds = int(first) if math.isfinite(first) else None
         shared = total([RoundCost(), *pilots.get(usage[:3], [])]).times(1 / (sessions - pilot))
-        found.append(
+        results.append(
             Reached(
                 *usage[:4],
                 transition(usage.session, pilot),
@@ -262,7 +320,7 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
                 shared,
             )
         )
-    return found
+    return results
 
 
 def _highest(curve: Sequence[float]) -> float:
@@ -272,39 +330,46 @@ def _highest(curve: Sequence[float]) -> float:
 # --- without a run -------------------------------------------------------------------------------
 
 
-class Estimate(NamedTuple):
-    """A round over many draws: means, the latency's deviation, and the parts of a device's time.
+class RoundEstimate(NamedTuple):
+    """The mean cost of a round over many draws, and the standard deviation of its latency.
 
-    ``down``, ``computation`` and ``up`` are seconds of the mean device.
+    ``down``, ``computation`` and ``up`` are the mean seconds of a device.
     """
 
     cost: RoundCost
     deviation: float
+    draws: int
     down: float
     computation: float
     up: float
 
+    @property
+    def error(self) -> float:
+        """The standard error of the mean latency."""
+        return self.deviation / math.sqrt(self.draws)
+
 
 def estimate(
     wireless: Wireless, task: Task, devices: int, *, seed: int = 100, draws: int = 20
-) -> Estimate:
-    """Return what a round costs, over so many draws of positions, shadowing and fading."""
+) -> RoundEstimate:
+    """Return the mean cost of a round over draws of positions, shadowing and fading."""
     costs, parts = [], []
     for t in range(1, draws + 1):
         fleet = draw_fleet(wireless, range(devices), seed, 1, t)
-        found = device_costs(wireless, fleet, task)
-        costs.append(together(wireless, task, found))
-        parts.append((found.down.mean(), found.computation.mean(), found.up.mean()))
+        each = device_costs(wireless, fleet, task)
+        costs.append(together(wireless, task, each))
+        parts.append((each.down.mean(), each.computation.mean(), each.up.mean()))
     latencies = [cost.latency for cost in costs]
-    return Estimate(
+    return RoundEstimate(
         total(costs).times(1 / draws),
         statistics.stdev(latencies) if draws > 1 else math.nan,
+        draws,
         *(float(math.fsum(column) / draws) for column in zip(*parts, strict=True)),
     )
 
 
-class Point(NamedTuple):
-    """One value of what is varied, one method, and the cost of its rounds."""
+class SweepPoint(NamedTuple):
+    """One value of the quantity that is varied, one method, and the cost of its rounds."""
 
     value: float
     method: str
@@ -319,12 +384,12 @@ def sweep(
     *,
     devices: int,
     draws: int = 20,
-) -> list[Point]:
-    """Return what so many rounds of each method cost while one thing is varied.
+) -> list[SweepPoint]:
+    """Return the cost of ``rounds`` of each method for every value of one quantity.
 
-    The speed shows only where every slot is followed, so that is done for it.
+    The speed of devices matters only if every slot is followed, so a sweep over it does that.
     """
-    found = []
+    points = []
     for value in SWEEPS[variable]:
         changed: dict[str, Any] = {variable: value} if variable in Wireless.model_fields else {}
         if variable == "speed":
@@ -332,5 +397,5 @@ def sweep(
         wireless = config.wireless.model_copy(update=changed)
         count = int(value) if variable == "devices" else devices
         cost = estimate(wireless, task, count, seed=config.seeds[0], draws=draws).cost
-        found += [Point(value, method, cost.times(times)) for method, times in rounds.items()]
-    return found
+        points += [SweepPoint(value, method, cost.times(times)) for method, times in rounds.items()]
+    return points

@@ -14,13 +14,14 @@ from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settin
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
+    from ebbflow.analysis.cost import ModelSize, Task
     from ebbflow.analysis.metrics import Target
     from ebbflow.config.resolved import Config
 
 app = typer.Typer()
 
 DRAWS = 20
-"""Draws of positions and fading that a round's cost is the mean of."""
+"""Draws of positions and fading over which the cost of a round is averaged."""
 
 
 @app.command("cost")
@@ -30,7 +31,7 @@ def cost(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="A data set whose model is sent, without a run."),
+        typer.Option("--model", help="Cost one round of this data set's model, without a run."),
     ] = None,
     devices: Devices = None,
     algorithm: AlgorithmNames = None,
@@ -43,14 +44,15 @@ def cost(
     target: Annotated[
         str,
         typer.Option(
-            "--target", help="To reach: up to 1 a share of the warm start's peak, above it percent."
+            "--target", help="To reach: up to 1 a share of the warm start's peak, else percent."
         ),
     ] = "0.95",
     exact: Annotated[
-        bool, typer.Option("--exact", help="Follow every slot; show the closed form's error.")
+        bool,
+        typer.Option("--exact", help="Follow every slot, and show the error of the closed form."),
     ] = False,
     draws: Annotated[
-        int, typer.Option("--draws", min=1, help="Rounds to average over, without a run.")
+        int, typer.Option("--draws", min=1, help="Draws to average over, without a run.")
     ] = DRAWS,
     sweep: Annotated[
         str | None,
@@ -61,13 +63,13 @@ def cost(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what a run, or a round of a model, costs on the air: latency, energy, bytes."""
+    """Show what a run, or one round of a model, costs on the air: latency, energy, bytes."""
     from ebbflow.analysis.metrics import parse_target
 
     goal = parse_target(target)
     if (folder is None) == (model is None):
         raise EbbflowError(
-            "say what is to be costed, a run folder or --model, and not both: as in `ebbflow cost "
+            "name what to cost, a run folder or --model, and not both: as in `ebbflow cost "
             "runs/demo`, or `ebbflow cost --model svhn`"
         )
     if picture is not None and sweep is None:
@@ -94,8 +96,10 @@ def cost(
         if folder is not None:
             _of_run(folder, config, goal, sweep, picture, json)
         else:
-            moved_by = _known(algorithm or "fedavg")
-            _of_model(config, moved_by, draws, sweep, picture, json, exact=exact)
+            from ebbflow.algorithms import ALGORITHMS
+
+            sending = ALGORITHMS.find(algorithm or config.algorithm[0], "--algorithm").name
+            _of_model(config, sending, draws, sweep, picture, json, exact=exact)
 
 
 def _configured(
@@ -122,17 +126,6 @@ def _configured(
     return layers.config()
 
 
-def _known(algorithm: str) -> str:
-    """Return an algorithm's name, if it is one."""
-    if algorithm != "fedavg":
-        from ebbflow.algorithms import ALGORITHMS
-        from ebbflow.core.errors import unknown
-
-        if algorithm not in ALGORITHMS:
-            raise unknown(algorithm, ALGORITHMS, "algorithm", "--algorithm")
-    return algorithm
-
-
 def _of_run(
     folder: Path,
     config: Config,
@@ -143,39 +136,35 @@ def _of_run(
 ) -> None:
     from rich.console import Console
 
-    from ebbflow.analysis.run_costs import model_size, reached, run_costs
+    from ebbflow.analysis.run_costs import mean_tasks, model_size, reached, run_costs
     from ebbflow.report.cost_tables import target_rows, target_tables, usage_rows, usage_tables
 
     size = model_size(config)
     spent = run_costs(config, size, folder)
-    found = reached(config, spent, target)
+    results = reached(config, spent, target)
     if sweep is not None:
         rounds: dict[str, list[int]] = {}
         algorithm = config.algorithm[0]
-        for r in found:
+        for r in results:
             if r.algorithm == algorithm and r.transition is not None and r.rounds is not None:
                 rounds.setdefault(r.method, []).append(r.rounds)
         means = {method: sum(counts) / len(counts) for method, counts in rounds.items()}
         if not means:
             raise EbbflowError(f"{folder}: no method reached the target; lower --target")
         devices = max(usage.participants for usage in spent)
+        tasks = mean_tasks(config, size, folder, algorithm)
         what = f"to {target}, {algorithm}"
-        _sweep(config, algorithm, sweep, means, what, devices, DRAWS, picture, as_json)
+        _sweep(config, size, tasks, sweep, means, what, devices, DRAWS, picture, as_json)
         return
     if as_json:
-        _print_json(
-            config,
-            model_size(config),
-            {"methods": usage_rows(spent), "targets": target_rows(found)},
-        )
+        _print_json(config, size, {"methods": usage_rows(spent), "targets": target_rows(results)})
         return
     console = Console()
-    size = model_size(config)
     typer.echo(
         f"{size.parameters:,} parameters, {size.complexity:.4g} operations each; "
         f"{_spectrum(config)}"
     )
-    tables = target_tables(found, target)
+    tables = target_tables(results, target)
     for table in [*usage_tables(spent), *tables]:
         console.print(table)
     if not tables:
@@ -206,16 +195,17 @@ def _of_model(
         raise unknown(config.dataset, names, "model", "--model")
     size = model_size(config)
     devices = config.partition.devices or 1
-    if sweep is not None:
-        once, what = {"a round": 1.0}, "of one round"
-        _sweep(config, algorithm, sweep, once, what, devices, draws, picture, as_json)
-        return
     task = task_of(config, size, algorithm)
-    found = {}
+    if sweep is not None:
+        name, what = "a round", "of one round"
+        tasks, once = {name: task}, {name: 1.0}
+        _sweep(config, size, tasks, sweep, once, what, devices, draws, picture, as_json)
+        return
+    estimates = {}
     ways = ("slots", "ergodic") if exact else (config.wireless.fading,)
     for way in ways:
         wireless = config.wireless.model_copy(update={"fading": way})
-        found[way] = estimate(wireless, task, devices, seed=config.seeds[0], draws=draws)
+        estimates[way] = estimate(wireless, task, devices, seed=config.seeds[0], draws=draws)
     if as_json:
         _print_json(
             config,
@@ -225,8 +215,12 @@ def _of_model(
                 "algorithm": algorithm,
                 "draws": draws,
                 "round": {
-                    way: {**e.cost._asdict(), "deviation": e.deviation if draws > 1 else None}
-                    for way, e in found.items()
+                    way: {
+                        **e.cost._asdict(),
+                        "deviation": e.deviation if draws > 1 else None,
+                        "error": e.error if draws > 1 else None,
+                    }
+                    for way, e in estimates.items()
                 },
             },
         )
@@ -235,19 +229,20 @@ def _of_model(
         f"{config.dataset}, {algorithm}: {size.parameters:,} parameters, {devices} devices, "
         f"{_spectrum(config)}; mean of {draws} draws"
     )
-    Console().print(estimate_table(found, title))
+    Console().print(estimate_table(estimates, title))
     if exact:
         parts = [
-            f"{name} {100 * (getattr(found['ergodic'].cost, name) / truth - 1):+.3f} %"
+            f"{name} {100 * (getattr(estimates['ergodic'].cost, name) / truth - 1):+.3f} %"
             for name in ("latency", "energy")
-            for truth in [getattr(found["slots"].cost, name)]
+            for truth in [getattr(estimates["slots"].cost, name)]
         ]
         typer.echo(f"the closed form differs by {', '.join(parts)}")
 
 
 def _sweep(
     config: Config,
-    algorithm: str,
+    size: ModelSize,
+    tasks: dict[str, Task],
     variable: str,
     rounds: dict[str, float],
     what: str,
@@ -258,15 +253,24 @@ def _sweep(
 ) -> None:
     from rich.console import Console
 
-    from ebbflow.analysis.run_costs import SWEEPS, model_size, sweep, task_of
+    from ebbflow.analysis.run_costs import SWEEPS, sweep
     from ebbflow.core.errors import unknown
     from ebbflow.report.cost_tables import sweep_picture, sweep_table
 
     if variable not in SWEEPS:
         raise unknown(variable, SWEEPS, "sweep", "--sweep")
-    size = model_size(config)
-    task = task_of(config, size, algorithm)
-    points = sweep(config, task, variable, rounds, devices=devices, draws=draws)
+    points = [
+        point
+        for task in dict.fromkeys(tasks[method] for method in rounds)
+        for point in sweep(
+            config,
+            task,
+            variable,
+            {method: count for method, count in rounds.items() if tasks[method] == task},
+            devices=devices,
+            draws=draws,
+        )
+    ]
     title = f"{Path(config.dataset).stem}: latency and energy {what}"
     if as_json:
         rows = [{variable: p.value, "method": p.method, **p.cost._asdict()} for p in points]
@@ -287,16 +291,16 @@ def _spectrum(config: Config) -> str:
     }[config.wireless.allocation]
 
 
-def _print_json(config: Config, size: Any, found: dict[str, Any]) -> None:
+def _print_json(config: Config, size: ModelSize, content: dict[str, Any]) -> None:
     import json
 
     about = {"wireless": config.wireless.model_dump(mode="json"), "model": size._asdict()}
-    typer.echo(json.dumps({**about, **found}, indent=1))
+    typer.echo(json.dumps({**about, **content}, indent=1))
 
 
 @contextmanager
 def _warnings_told() -> Iterator[None]:
-    """Say every warning once, as a sentence."""
+    """Print every warning once, as one sentence."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield

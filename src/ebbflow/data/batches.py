@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,11 @@ StepRule = Literal["one_pass", "each_step"]
 """``one_pass``: one shuffled pass over the device's samples, cut short after e batches, so
 min(e, ceil(n/B)) steps, the last perhaps smaller (the authors' code). ``each_step``: exactly e
 steps, each a fresh draw of min(B, n) samples without replacement (the paper's text)."""
+
+
+def draw_steps(draw: np.random.Generator, steps: int | Sequence[int]) -> int:
+    """Return a device's number of local steps: as given, or drawn from a range, both ends in it."""
+    return steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
 
 
 def local_batches(

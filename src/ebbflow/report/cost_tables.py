@@ -1,4 +1,4 @@
-"""Tables and pictures of costs on the air."""
+"""Tables and a picture of costs on the air (the picture needs the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from typing import Any, TypeVar
 from rich.table import Table
 
 from ebbflow.analysis.cost import RoundCost, total
-from ebbflow.analysis.metrics import Target
-from ebbflow.analysis.run_costs import REFERENCE, Estimate, Point, Reached, Usage
+from ebbflow.analysis.metrics import REFERENCE, Target
+from ebbflow.analysis.run_costs import Reached, RoundEstimate, SweepPoint, Usage
 from ebbflow.report.plots import COLOURS, drawing
 
 Item = TypeVar("Item")
 
 UNITS = {"bandwidth": ("bandwidth (MHz)", 1e-6), "devices": ("devices", 1), "speed": ("m/s", 1)}
-"""How what is varied is written, and the factor to that unit."""
-
-
+"""How the quantity of a sweep is written, and the factor to that unit."""
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a number of three digits with a prefix of its unit; whole seconds have none.
+    """Return a number with three digits and a unit prefix; whole seconds have no prefix.
 
     >>> amount(1234.5, "J"), amount(0.0123, "s"), amount(0.9996, "s"), amount(0, "B")
     ('1.23 kJ', '12.3 ms', '1.00 s', '0 B')
@@ -40,7 +38,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def _step(value: float, unit: str) -> int:
-    """Return the power of 1000 to write a value by."""
+    """Return the power of 1000 that a value is written with."""
     highest = 0 if unit == "s" else 4
     return max(-3, min(highest, math.floor(math.log10(abs(value)) / 3)))
 
@@ -60,9 +58,9 @@ def _mean(costs: Sequence[RoundCost]) -> RoundCost:
 
 
 def usage_rows(spent: Sequence[Usage]) -> list[dict[str, Any]]:
-    """Return for every algorithm and method the mean cost of a round, of a session, of a run.
+    """Return the mean cost of a round, of a session and of a run by algorithm and method.
 
-    A session's and a run's are given with the probe rounds; ``probe`` is their part of a session.
+    Sessions and runs include the probe rounds; ``probe`` is their part of a session.
     """
     rows = []
     for (algorithm, method), own in _grouped(spent, lambda u: u[:2]).items():
@@ -84,13 +82,13 @@ def usage_rows(spent: Sequence[Usage]) -> list[dict[str, Any]]:
 
 
 def usage_tables(spent: Sequence[Usage]) -> list[Table]:
-    """Return one table per algorithm of what rounds, sessions and the run cost each method."""
+    """Return a table for each algorithm: what a round, a session and the run cost by method."""
     tables = []
     for algorithm, rows in _grouped(usage_rows(spent), lambda row: row["algorithm"]).items():
         table = Table(
             title=f"{algorithm}, on the air",
-            caption="means over rounds, sessions and seeds; bytes down and up, of all devices; "
-            "sessions and run with the probe rounds",
+            caption="means over rounds, sessions and seeds; bytes of all devices; "
+            "sessions and run include the probe rounds",
             title_justify="left",
         )
         for head in ("method", "", "a round", "a session", "of which probe", "the run"):
@@ -112,15 +110,15 @@ def usage_tables(spent: Sequence[Usage]) -> list[Table]:
     return tables
 
 
-def target_rows(found: Sequence[Reached]) -> list[dict[str, Any]]:
-    """Return for every algorithm, session and method the means over the seeds that reached it.
+def target_rows(results: Sequence[Reached]) -> list[dict[str, Any]]:
+    """Return the cost of reaching the target by algorithm, session and method.
 
-    ``latency`` and ``energy`` are those of training alone, ``probed`` with the probe rounds,
-    ``all`` with the share of the pilot sessions, too; null where no seed reached the target.
+    These are means over the seeds that reached it: ``training`` alone, ``probed`` with the probe
+    rounds, ``all`` with the share of the pilot sessions as well; None if no seed reached it.
     """
     rows = []
     for (algorithm, session, method), own in _grouped(
-        found, lambda r: (r.algorithm, r.session, r.method)
+        results, lambda r: (r.algorithm, r.session, r.method)
     ).items():
         there = [r for r in own if r.rounds is not None]
         row = {
@@ -143,20 +141,20 @@ def target_rows(found: Sequence[Reached]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["algorithm"], row["session"]))
 
 
-def target_tables(found: Sequence[Reached], target: Target) -> list[Table]:
-    """Return one table per algorithm: rounds, latency, energy and bytes to the target, by session.
+def target_tables(results: Sequence[Reached], target: Target) -> list[Table]:
+    """Return a table for each algorithm: rounds, latency, energy and bytes to the target.
 
-    Sessions before the first with a choice, in which all methods do the same, are left out.
+    Sessions before the first transition, in which all methods do the same, are left out.
     """
     tables = []
-    chosen = [r for r in found if r.transition is not None]
+    chosen = [r for r in results if r.transition is not None]
     for algorithm, own in _grouped(chosen, lambda r: r.algorithm).items():
         of = f"{REFERENCE}'s" if any(r.method == REFERENCE for r in own) else "the best method's"
         goal = str(target) if target.of is None else str(target).replace(" of ", f" of {of} ")
         table = Table(
             title=f"{algorithm}, to {goal}",
-            caption="means over the seeds that got there; ∞: none did; probe and pilot are charged "
-            "to who uses them, of the pilot each session's share",
+            caption="means over the seeds that got there (∞: none did); probe and pilot charged "
+            "to the methods that use them, the pilot in equal shares to all sessions",
             title_justify="left",
         )
         for head in ("session", "method", "charged", "rounds", "latency", "energy", "bytes"):
@@ -185,7 +183,7 @@ def _rounds(row: dict[str, Any]) -> str:
 
 
 def _charges(row: dict[str, Any]) -> Iterator[tuple[str, dict[str, float] | None]]:
-    """Yield what may be charged and its sum so far, where it is more than without."""
+    """Yield each charge that adds something, with the sum so far."""
     before = row["training"]
     yield "training", before
     for name, label in (("probed", "+ probe"), ("all", "+ pilot")):
@@ -202,13 +200,15 @@ def _amounts(cost: dict[str, float]) -> list[str]:
 # --- without a run -------------------------------------------------------------------------------
 
 
-def estimate_table(found: dict[str, Estimate], title: str) -> Table:
-    """Return a table of what a round costs, by how the fading was treated."""
+def estimate_table(estimates: dict[str, RoundEstimate], title: str) -> Table:
+    """Return a table of what a round costs, with a column for each treatment of the fading."""
     table = Table("a round", title=title, title_justify="left")
-    for name in found:
+    for name in estimates:
         table.add_column(name, justify="right")
-    rows: list[tuple[str, Callable[[Estimate], str]]] = [
-        ("latency", _latency),
+    rows: list[tuple[str, Callable[[RoundEstimate], str]]] = [
+        ("latency", lambda e: amount(e.cost.latency, "s")),
+        ("  standard error", lambda e: _known(e.error)),
+        ("  deviation of a round", lambda e: _known(e.deviation)),
         ("energy", lambda e: amount(e.cost.energy, "J")),
         ("bytes down", lambda e: amount(e.cost.down, "B")),
         ("bytes up", lambda e: amount(e.cost.up, "B")),
@@ -217,20 +217,19 @@ def estimate_table(found: dict[str, Estimate], title: str) -> Table:
         ("mean device: up", lambda e: amount(e.up, "s")),
     ]
     for name, cell in rows:
-        table.add_row(name, *(cell(estimate) for estimate in found.values()))
+        table.add_row(name, *(cell(estimate) for estimate in estimates.values()))
     return table
 
 
-def _latency(found: Estimate) -> str:
-    spread = "" if math.isnan(found.deviation) else f" ± {amount(found.deviation, 's')}"
-    return amount(found.cost.latency, "s") + spread
+def _known(seconds: float) -> str:
+    return "" if math.isnan(seconds) else amount(seconds, "s")
 
 
 # --- sweeps --------------------------------------------------------------------------------------
 
 
-def sweep_table(points: Sequence[Point], variable: str, title: str) -> Table:
-    """Return a table of latency and energy while one thing is varied."""
+def sweep_table(points: Sequence[SweepPoint], variable: str, title: str) -> Table:
+    """Return a table of latency and energy for every value of a sweep."""
     label, factor = UNITS[variable]
     methods = list(dict.fromkeys(point.method for point in points))
     table = Table(label, *methods, title=title, title_justify="left")
@@ -240,10 +239,10 @@ def sweep_table(points: Sequence[Point], variable: str, title: str) -> Table:
     return table
 
 
-def sweep_picture(points: Sequence[Point], variable: str, path: Path, title: str) -> None:
-    """Draw latency (left) and energy (right) over what is varied, a line per method.
+def sweep_picture(points: Sequence[SweepPoint], variable: str, path: Path, title: str) -> None:
+    """Draw latency (left) and energy (right) over a sweep, with a line for each method.
 
-    Below, the two cheapest methods alone, which the paper's figure has in insets.
+    Below are the two cheapest methods alone; the paper's figure shows them in insets.
     """
     pyplot = drawing()
     label, factor = UNITS[variable]

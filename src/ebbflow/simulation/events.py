@@ -42,6 +42,8 @@ def _of_start(
         "event": "start",
         **about,
         "devices": list(session.devices),
+        "samples": [session.samples(device) for device in session.devices],
+        "smallest_batch": world.smallest_batch,
         "labels": list(session.labels),
         "rounds": session.rounds,
         "accuracy": accuracy,

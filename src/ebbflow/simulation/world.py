@@ -13,7 +13,7 @@ from ebbflow.core.lazy import LazySequence
 from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
-from ebbflow.data.batches import local_batches
+from ebbflow.data.batches import draw_steps, local_batches
 from ebbflow.data.schedule import certain_size, participants
 from ebbflow.sessions.memory import SessionRules
 
@@ -39,6 +39,11 @@ class World:
     def labels_before(self, session: Session) -> tuple[int, ...]:
         """Return the labels of the session before this one."""
         return self.sessions[session.index - 2].labels if session.index > 1 else ()
+
+    @property
+    def smallest_batch(self) -> int:
+        """The size below which a mini-batch is left out: one sample has no batch statistics."""
+        return 2 if self.model.batch_statistics else 1
 
     @property
     def recipe(self) -> Recipe:
@@ -74,12 +79,10 @@ def draw_cohort(
     def batches(place: int) -> tuple[Indices, ...]:
         device = devices[place]
         draw = generator(world.seed, purpose, session.index, t, device)
-        count = steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
+        count = draw_steps(draw, steps)
         shard = session.shards[device]
         drawn = local_batches(draw, shard, count, batch, world.config.local.rule)
-        # A single sample has no batch statistics: a last batch of one is left out.
-        least = 2 if world.model.batch_statistics else 1
-        return tuple(rows for rows in drawn if len(rows) >= least)
+        return tuple(rows for rows in drawn if len(rows) >= world.smallest_batch)
 
     samples = tuple(session.samples(device) for device in devices)
     weights: tuple[float, ...] = ()
