@@ -98,9 +98,9 @@ def gaps(found: dict[str, Findings]) -> str:
     """Return the gap at the start of every session, and where the criterion holds."""
     rows = []
     for name, findings in found.items():
-        methods = dict.fromkeys(start.method for start in findings.beginnings)
+        methods = dict.fromkeys(start.method for start in findings.gaps)
         for i, method in enumerate(methods):
-            own = [start for start in findings.beginnings if start.method == method]
+            own = [start for start in findings.gaps if start.method == method]
             sessions = sorted({start.session for start in own})
             cells = []
             for session in sessions[-4:]:

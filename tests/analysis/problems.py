@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
-from ebbflow.analysis.bound import Constants, Devices, Round
+from ebbflow.analysis.bound import Constants, Devices, TheoremRound
 
 Array = NDArray[np.float64]
 
@@ -62,8 +62,8 @@ class Trained:
     projected: int
     w: Array
 
-    def rounds(self, eta: float, steps: int, problem: Problem) -> list[Round]:
-        return [Round(eta, steps, float(d.mean()), problem.devices) for d in self.descents]
+    def rounds(self, eta: float, steps: int, problem: Problem) -> list[TheoremRound]:
+        return [TheoremRound(eta, steps, float(d.mean()), problem.devices) for d in self.descents]
 
 
 def train(

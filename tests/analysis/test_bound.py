@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ebbflow.analysis.bound import (
     Constants,
     Devices,
-    Round,
     Terms,
+    TheoremRound,
     batch_variance,
     corrected_rate,
     corrected_slack,
@@ -198,7 +198,7 @@ def test_the_printed_single_step_form_needs_a_condition(eta: float, violated: bo
     """F(w) = w^2/2 from w = 1: descent (1 - (1 - eta)^2)/2, so (a) is 2 - eta and the left is 1."""
     devices = Devices(np.array([2.0]), np.array([2.0]), np.zeros(1))
     of = Constants(beta=1.0, theta=1.0, zeta_1=1.0, zeta_2=0.0)
-    this = Round(eta, 1, (1 - (1 - eta) ** 2) / 2, devices)
+    this = TheoremRound(eta, 1, (1 - (1 - eta) ** 2) / 2, devices)
     assert printed_terms(this, of).total == pytest.approx(2 - eta)
     assert (printed_terms(this, of).total < 1 - 1e-12) == violated
     if violated:
@@ -220,7 +220,7 @@ def test_up_to_seven_steps_the_printed_bound_follows_from_the_corrected_one(
         of = problem.constants
         for steps in (2, 3, 5, 7):
             eta = 0.99 * printed_rate(steps, of.beta, of.zeta_1)
-            this = Round(eta, steps, 0.0, problem.devices)
+            this = TheoremRound(eta, steps, 0.0, problem.devices)
             mine, theirs = corrected_terms(this, of), printed_terms(this, of)
             kept = 1 - corrected_slack(eta, steps, of.beta, of.zeta_1)
             given_up = 1 - printed_slack(eta, steps, of.beta, of.zeta_1)
@@ -308,7 +308,7 @@ def test_the_simulated_fixed_point_is_the_one_in_closed_form() -> None:
 def test_terms_by_hand() -> None:
     devices = Devices(np.array([4.0, 12.0]), np.array([2.0, 3.0]), np.array([6.0, 22.0]))
     of = Constants(beta=2.0, theta=0.5, zeta_1=1.5, zeta_2=3.0)
-    this = Round(eta=0.05, steps=3, descent=0.2, devices=devices)
+    this = TheoremRound(eta=0.05, steps=3, descent=0.2, devices=devices)
     # Theta^2 sigma~^2 (1 - B/D)/B: .25*6*.5/2 = .375 and .25*22*.75/3 = 1.375
     printed = printed_terms(this, of, slack=0.5)
     assert printed.descent == pytest.approx(2 * 0.2 / (0.05 * 0.5))
@@ -329,8 +329,8 @@ def test_a_measured_variance_takes_the_place_of_the_assumption() -> None:
     of = Constants(beta=2.0, theta=0.5, zeta_1=1.5, zeta_2=3.0)
     measured = Devices(sizes, batch, dispersion, batch_variance(assumed, of.theta))
     for terms in (printed_terms, corrected_terms):
-        with_measured = terms(Round(0.05, 3, 0.2, measured), of)
-        assert with_measured == pytest.approx(terms(Round(0.05, 3, 0.2, assumed), of))
+        with_measured = terms(TheoremRound(0.05, 3, 0.2, measured), of)
+        assert with_measured == pytest.approx(terms(TheoremRound(0.05, 3, 0.2, assumed), of))
 
 
 def test_what_the_theorem_excludes_is_refused() -> None:
@@ -339,7 +339,7 @@ def test_what_the_theorem_excludes_is_refused() -> None:
     devices = Devices(np.array([4.0]), np.array([4.0]), np.zeros(1))
     of = Constants(beta=1.0, theta=0.0, zeta_1=1.0, zeta_2=0.0)
     with pytest.raises(EbbflowError, match=r"eta = 0.3 gives no bound: .* below 0.25; lower"):
-        printed_terms(Round(0.3, 2, 0.0, devices), of)
+        printed_terms(TheoremRound(0.3, 2, 0.0, devices), of)
 
 
 def test_the_example_stands_in_the_document_as_it_is_computed() -> None:

@@ -59,10 +59,10 @@ def test_a_run_in_the_theorems_setting_stays_below_both_bounds(findings: Finding
 
 
 def test_rounds_follow_each_other(findings: Findings) -> None:
-    at = {line[:5]: line for line in findings.lines}
+    at = {r[:5]: r for r in findings.rounds}
     assert len(at) == 3 * 2 * 5 * 3
-    starts = {b[:4]: b for b in findings.beginnings}
-    for line in findings.lines:
+    starts = {b[:4]: b for b in findings.gaps}
+    for line in findings.rounds:
         if line.round == 1:
             assert line.before == starts[line[:4]].start
         else:
@@ -89,9 +89,7 @@ def test_the_gap_is_that_of_the_stored_models(plain: Path, findings: Findings) -
         part = data.train.x[rows].flatten(1), data.train.y[rows]
         mixed = torch.stack([w * models[z] for z, w in weights.items()]).sum(0)
         (start,) = (
-            b
-            for b in findings.beginnings
-            if (b.method, b.seed, b.session) == ("warm_start", seed, 5)
+            b for b in findings.gaps if (b.method, b.seed, b.session) == ("warm_start", seed, 5)
         )
         assert start.start == pytest.approx(_loss(mixed, *part), rel=1e-4)
         assert start.carried == pytest.approx(_loss(models["4"], *part), rel=1e-4)
@@ -111,7 +109,7 @@ def _loss(theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def test_previous_starts_where_it_was(findings: Findings) -> None:
-    for b in findings.beginnings:
+    for b in findings.gaps:
         if b.method == "previous" and b.session > 1:
             assert b.start == b.carried
             assert b.holds
@@ -143,7 +141,7 @@ def test_what_the_theorem_does_not_speak_of_is_said(tmp_path: Path) -> None:
     found = examine(folder, seeds=[2], iterations=3)
     assert not found.upper
     assert found.constants.beta == found.sharpness
-    assert {line.seed for line in found.lines} == {2}
+    assert {r.seed for r in found.rounds} == {2}
     for word in ("momentum 0.9", "one_pass", "take part at random"):
         assert any(word in note for note in found.notes)
     verdict = found.verdicts[0]

@@ -1,11 +1,11 @@
 """Theorem 1's bound on the average squared gradient norm: as printed, and corrected.
 
 Both bound (1/ST) sum_s sum_t E||grad F^(s)(w^(s,t))||^2 by four terms: (a) the descent, (b) the
-sampling noise, (c) the noise's part in the local drift, (d) the devices' dissimilarity. They hold
-under full participation, for plain SGD (no momentum), a common number of local steps e and
-mini-batches that are drawn anew in every step. `printed_terms` is the paper's formula, symbol by
-symbol; its proof has gaps, and for many local steps it is false. `corrected_terms` is proven in
-``docs/theory.md``.
+sampling noise, (c) the noise in the local drift, and (d) the dissimilarity of the devices. They
+assume full participation, plain SGD without momentum, the same number e of local steps on every
+device, and mini-batches that are drawn afresh in every step. `printed_terms` is the paper's
+formula, symbol by symbol; its proof has gaps, and for many local steps it is false.
+`corrected_terms` is proven in ``docs/theory.md``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Array = NDArray[np.float64]
 
 
 class Constants(NamedTuple):
-    """What the assumptions speak of.
+    """The constants of the assumptions.
 
-    ``beta`` bounds the smoothness of every F_k, ``theta`` (Theta) the change of a sample's gradient
-    by the change of its features; zeta_1 >= 1 and zeta_2 bound the devices' dissimilarity.
+    ``beta`` bounds the smoothness of every F_k; ``theta`` (Theta) bounds how much the gradient of a
+    sample changes with its features; zeta_1 >= 1 and zeta_2 bound the dissimilarity of the devices.
     """
 
     beta: float
@@ -41,8 +41,8 @@ class Constants(NamedTuple):
 class Devices:
     """The devices of a session: D_k, B_k and the feature dispersions sigma~_k^2, all ``[K]``.
 
-    ``variance`` is E||delta_k||^2, the mean squared error of a mini-batch's gradient, where that is
-    known better than through Theta and the dispersion.
+    ``variance`` is E||delta_k||^2, the mean squared error of a mini-batch's gradient, if it was
+    measured; otherwise it is bounded through Theta and the dispersion.
     """
 
     samples: Array
@@ -51,7 +51,7 @@ class Devices:
     variance: Array | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what Assumption 5 excludes, but for D_k = 1, where there is no noise."""
+        """Refuse what Assumption 5 excludes, except D_k = 1, where there is no noise."""
         for k, (samples, batch) in enumerate(zip(self.samples, self.batch, strict=True)):
             if not 1 <= batch <= samples:
                 raise EbbflowError(
@@ -65,8 +65,8 @@ class Devices:
         return np.asarray(self.samples / self.samples.sum())
 
 
-class Round(NamedTuple):
-    """One round: eta^(s,t), e^(s,t), E[F(w^(s,t)) - F(w^(s,t+1))], and who takes part."""
+class TheoremRound(NamedTuple):
+    """One round: eta^(s,t), e^(s,t), E[F(w^(s,t)) - F(w^(s,t+1))], and the devices."""
 
     eta: float
     steps: int
@@ -89,7 +89,7 @@ class Terms(NamedTuple):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Each term's part of the sum of their magnitudes, with its sign.
+        """Each term over the sum of their magnitudes, with its sign.
 
         >>> Terms(2.0, 1.0, 1.0, 0.0).shares
         (0.5, 0.25, 0.25, 0.0)
@@ -103,7 +103,7 @@ MEANINGS = ("descent", "sampling noise", "noise in the drift", "dissimilarity")
 
 
 def mean_terms(terms: Sequence[Terms]) -> Terms:
-    """Return the average over rounds (1/ST sum sum), or over seeds.
+    """Return the mean of each term, over rounds or over seeds.
 
     >>> mean_terms([Terms(1, 0, 0, 0), Terms(3, 2, 0, 0)])
     Terms(descent=2.0, noise=1.0, noise_drift=0.0, dissimilarity=0.0)
@@ -112,10 +112,10 @@ def mean_terms(terms: Sequence[Terms]) -> Terms:
 
 
 def batch_variance(devices: Devices, theta: float) -> Array:
-    """Return nu_k >= E||delta_k||^2, the squared error of a mini-batch's gradient.
+    """Return nu_k >= E||delta_k||^2, the mean squared error of a mini-batch's gradient.
 
-    (1 - B_k/D_k) sigma_k^2 / B_k for sampling without replacement, where the gradients' sample
-    variance is sigma_k^2 <= Theta^2 sigma~_k^2 / (D_k - 1): the paper has 2/D_k for 1/(D_k - 1).
+    (1 - B_k/D_k) sigma_k^2 / B_k for sampling without replacement, with the sample variance of the
+    gradients sigma_k^2 <= Theta^2 sigma~_k^2 / (D_k - 1). The paper has 2/D_k for 1/(D_k - 1).
 
     >>> two = Devices(np.array([2.0, 4.0]), np.array([1.0, 4.0]), np.array([8.0, 8.0]))
     >>> [float(nu) for nu in batch_variance(two, theta=0.5)]
@@ -131,10 +131,10 @@ def batch_variance(devices: Devices, theta: float) -> Array:
 
 
 def printed_slack(eta: float, steps: int, beta: float, zeta_1: float) -> float:
-    """Return the least Lambda for which the printed condition holds; 1 or more if there is none.
+    """Return the least Lambda that meets the printed condition; 1 or more if none below 1 does.
 
-    eta <= sqrt(Lambda) / (2 beta sqrt((zeta_1 + Lambda) e (e - 1))); with one step nothing is
-    asked.
+    The condition is eta <= sqrt(Lambda) / (2 beta sqrt((zeta_1 + Lambda) e (e - 1))). With a single
+    step there is none.
 
     >>> printed_slack(eta=0.1, steps=1, beta=100.0, zeta_1=1.0)
     0.0
@@ -156,7 +156,7 @@ def printed_rate(steps: int, beta: float, zeta_1: float) -> float:
     return 1 / (2 * beta * math.sqrt((zeta_1 + 1) * steps * (steps - 1)))
 
 
-def printed_terms(this: Round, of: Constants, slack: float | None = None) -> Terms:
+def printed_terms(this: TheoremRound, of: Constants, slack: float | None = None) -> Terms:
     """Return terms (a) to (d) of Theorem 1 for one round, as printed.
 
     At e = 1 and Lambda = 0 this is the single-step form.
@@ -164,12 +164,12 @@ def printed_terms(this: Round, of: Constants, slack: float | None = None) -> Ter
     Args:
         this: The round.
         of: The constants of the assumptions.
-        slack: Lambda; without one the least that the printed condition allows.
+        slack: Lambda; by default the least that the printed condition allows.
     """
     eta, e, devices = this.eta, this.steps, this.devices
     slack = printed_slack(eta, e, of.beta, of.zeta_1) if slack is None else slack
     rest = _rest(slack, eta, printed_rate(e, of.beta, of.zeta_1))
-    # The printed Theta^2 sigma~_k^2 (1 - B_k/D_k)/B_k; what is divided by D_k differs by term.
+    # The printed Theta^2 sigma~_k^2 (1 - B_k/D_k)/B_k; each term divides it differently by D_k.
     n, b = devices.samples, devices.batch
     if devices.variance is None:
         spread = of.theta**2 * devices.dispersion * (1 - b / n) / b
@@ -189,9 +189,9 @@ def printed_terms(this: Round, of: Constants, slack: float | None = None) -> Ter
 def corrected_slack(eta: float, steps: int, beta: float, zeta_1: float) -> float:
     """Return the least Lambda of the corrected theorem; infinity where it does not apply.
 
-    Lambda = (9/16) beta^2 eta^2 (e - 1)(2e - 1) zeta_1, provided beta eta e <= 1/2; with a single
-    step beta eta <= 1 is enough, and no slack is needed. The printed condition implies both
-    (for e >= 2).
+    Lambda = (9/16) beta^2 eta^2 (e - 1)(2e - 1) zeta_1, provided that beta eta e <= 1/2. With a
+    single step beta eta <= 1 is enough, and Lambda = 0. For e >= 2 the printed condition implies
+    this one.
 
     >>> corrected_slack(eta=1.0, steps=1, beta=1.0, zeta_1=5.0)
     0.0
@@ -215,7 +215,7 @@ def corrected_rate(steps: int, beta: float, zeta_1: float) -> float:
     return min(1 / (2 * beta * steps), drift)
 
 
-def corrected_terms(this: Round, of: Constants, slack: float | None = None) -> Terms:
+def corrected_terms(this: TheoremRound, of: Constants, slack: float | None = None) -> Terms:
     """Return the four terms of the corrected bound for one round (derived in docs/theory.md).
 
     (a) 2 E[F(w^t) - F(w^(t+1))] / (eta e (1 - Lambda))
@@ -228,7 +228,7 @@ def corrected_terms(this: Round, of: Constants, slack: float | None = None) -> T
     Args:
         this: The round.
         of: The constants of the assumptions.
-        slack: Lambda; without one the least that is allowed.
+        slack: Lambda; by default the least that the condition allows.
     """
     eta, e, devices = this.eta, this.steps, this.devices
     slack = corrected_slack(eta, e, of.beta, of.zeta_1) if slack is None else slack

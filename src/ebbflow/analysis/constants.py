@@ -1,10 +1,10 @@
-"""The constants of Theorem 1 on a running model, and what each estimate means.
+"""Estimates of the constants of Theorem 1 at the models of a run, and what each one means.
 
 | constant | here | meaning |
 |---|---|---|
 | beta | `Problem.smoothness` | softmax regression: an upper bound for every w, in closed form |
 | beta | `Problem.sharpness` | any model: the curvature at one w, so a lower bound |
-| zeta_2 | `dissimilarity` | given zeta_1, the least that holds at the models that were seen, for the weights p_k: a lower bound of the assumption's |
+| zeta_2 | `dissimilarity` | the least that holds, given zeta_1 and the weights p_k, at the models that were seen: a lower bound |
 | Theta | `Problem.variability` | the largest ratio over pairs of samples at one w: a lower bound |
 | sigma~_k^2 | `Problem.dispersion` | exact: it depends on the features alone |
 | sigma_k^2 | `Problem.variances` | exact at one w (softmax regression), else over a device's first samples |
@@ -36,7 +36,7 @@ EVERYTHING = slice(None)
 
 
 class Gradients(NamedTuple):
-    """The loss and the gradients at one w: F, ||grad F||^2, and every ||grad F_k||^2 ``[K]``."""
+    """F, ||grad F||^2 and every ||grad F_k||^2 ``[K]`` at one w."""
 
     loss: float
     square: float
@@ -45,9 +45,9 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """F^(s): the devices of a session, their samples one device after another, and a model.
+    """The loss F^(s) of a session: a model, and the samples of one device after another.
 
-    Gradients are those of evaluation: no dropout, running statistics as they are, no crops.
+    Gradients are taken in evaluation mode: no dropout, fixed running statistics, no crops.
     """
 
     model: Model
@@ -60,7 +60,7 @@ class Problem:
         """Return the problem of these devices."""
         rows = torch.from_numpy(np.concatenate(shards)).to(examples.y.device)
         x = prepared(examples.x[rows], examples.pixels)
-        if model.linear:  # the bias is the weight of a last feature, one
+        if model.linear:  # the bias is the weight of a last feature that is always 1
             x = torch.cat([x.flatten(1), x.new_ones(len(x), 1)], 1)
         return cls(model, x, examples.y[rows], np.array([len(shard) for shard in shards]))
 
@@ -82,21 +82,21 @@ class Problem:
         if self.model.linear:
             slopes, losses = self._slopes(state)
             flat = slopes.to(self.x.dtype)
-            # Not in the order of theta, which norms do not see.
+            # Not in the order of theta, which does not matter for norms.
             tables = torch.stack([flat[at].T @ self.x[at] for at in self._places()]).double()
             own = tables.flatten(1) / torch.from_numpy(self.counts).to(tables)[:, None]
             whole = torch.from_numpy(self.shares).to(own) @ own
             squares = (own**2).sum(1).cpu().numpy()
             return Gradients(float(losses.mean()), float(whole @ whole), squares)
         whole = torch.zeros_like(state.theta, dtype=torch.float64)
-        total, found = 0.0, []
+        total, squares_of = 0.0, []
         for at, count in zip(self._places(), self.counts.tolist(), strict=True):
             losses, gradient = self._gradient(state, at)
             mean = gradient.double() / count
             whole += mean * (count / len(self.y))
-            found.append(float(mean @ mean))
+            squares_of.append(float(mean @ mean))
             total += float(losses.sum())
-        return Gradients(total / len(self.y), float(whole @ whole), np.array(found))
+        return Gradients(total / len(self.y), float(whole @ whole), np.array(squares_of))
 
     def loss(self, state: ModelState) -> float:
         """Return F."""
@@ -135,7 +135,7 @@ class Problem:
         )
 
     def _slopes(self, state: ModelState, at: slice = EVERYTHING) -> tuple[Tensor, Tensor]:
-        """Return softmax minus one-hot, and the loss, of samples of a linear model."""
+        """Return softmax minus one-hot, and the loss, for samples of a linear model."""
         logits = (self.x[at] @ self._table(state.theta).T).double()
         logs = functional.log_softmax(logits, -1)
         own = self.y[at, None]
@@ -145,49 +145,49 @@ class Problem:
     # --- smoothness -----------------------------------------------------------------------------
 
     def smoothness(self) -> float | None:
-        """Return an upper bound of beta that holds for every w, where there is a closed form.
+        """Return an upper bound of beta that holds for every w, or None if there is no closed form.
 
         Softmax regression: the Hessian of F_k is the mean of (diag(q) - q q^T) times x x^T, and
-        the first factor's norm is at most 1/2. So beta_k <= lambda_max(X_k^T X_k / D_k) / 2, with
-        the bias's one among the features.
+        the first factor's norm is at most 1/2. So beta_k <= lambda_max(X_k^T X_k / D_k) / 2, where
+        the features include the 1 of the bias.
         """
         if not self.model.linear:
             return None
         return max(self._curvatures)
 
     def steepest(self) -> int | None:
-        """Return the device with the largest of these bounds, where there is a closed form."""
+        """Return the device with the largest bound, or None if there is no closed form."""
         return int(np.argmax(self._curvatures)) if self.model.linear else None
 
     @cached_property
     def _curvatures(self) -> list[float]:
-        found = []
+        curvatures = []
         for at in self._places():
             x = self.x[at].double()
             products = x @ x.T if len(x) < x.shape[1] else x.T @ x
-            found.append(float(torch.linalg.eigvalsh(products)[-1]) / (2 * len(x)))
-        return found
+            curvatures.append(float(torch.linalg.eigvalsh(products)[-1]) / (2 * len(x)))
+        return curvatures
 
     def sharpness(self, state: ModelState, device: int | None = None, steps: int = 15) -> float:
         """Return |v^T H v| after power iteration on Hessian-vector products: a lower bound of beta.
 
         Args:
-            state: The w whose Hessian it is.
-            device: Of which F_k; without one, of F.
-            steps: Products; the bound gets better with each.
+            state: The w at which the Hessian is taken.
+            device: The k of F_k; without one, F.
+            steps: The number of products; each improves the bound.
         """
         at = slice(0, len(self.y)) if device is None else list(self._places())[device]
         draw = torch.Generator().manual_seed(0)
         v = torch.randn(state.theta.shape, generator=draw).to(state.theta)
-        found = 0.0
+        largest = 0.0
         for _ in range(steps):
             v = v / torch.linalg.vector_norm(v)
             product = self._hessian_product(state, v, at)
-            found = max(found, abs(float(v @ product)))
+            largest = max(largest, abs(float(v @ product)))
             if float(torch.linalg.vector_norm(product)) == 0:
                 break
             v = product
-        return found
+        return largest
 
     def _hessian_product(self, state: ModelState, v: Tensor, at: slice) -> Tensor:
         if self.model.linear:
@@ -210,17 +210,17 @@ class Problem:
     # --- noise ----------------------------------------------------------------------------------
 
     def dispersion(self) -> Array:
-        """Return sigma~_k^2, the summed squared distance of a device's features from their mean.
+        """Return sigma~_k^2: squared distances of a device's features from their mean, summed.
 
-        Token numbers are no features: nan.
+        It is nan for texts, because token numbers are not features.
         """
         if not self.x.is_floating_point():
             return np.full(len(self.counts), np.nan)
-        found = []
+        dispersions = []
         for at in self._places():
             x = self.x[at].flatten(1).double()
-            found.append(float(((x - x.mean(0)) ** 2).sum()))
-        return np.array(found)
+            dispersions.append(float(((x - x.mean(0)) ** 2).sum()))
+        return np.array(dispersions)
 
     def variances(self, state: ModelState) -> Array:
         """Return sigma_k^2, the sample variance of a device's gradients at one w."""
@@ -237,8 +237,8 @@ class Problem:
     def variability(self, state: ModelState) -> float:
         """Return the largest ||grad f(d) - grad f(d')|| / ||x - x'|| over pairs on a device.
 
-        A lower bound of Theta: one w, and at most the first samples of a device. Two samples with
-        the same features and different labels make it infinite, as they do the assumption's.
+        This is a lower bound of Theta, from one w and the first samples of each device. Two samples
+        with equal features and different labels make it infinite, and Theta as well.
         """
         if not self.x.is_floating_point():
             return np.nan
@@ -259,7 +259,7 @@ class Problem:
         return largest
 
     def _singles(self, state: ModelState, at: slice) -> Tensor:
-        """Return the gradients of a device's first samples, one by one."""
+        """Return the gradient of each of a device's first samples."""
         rows = range(at.start, min(at.stop, at.start + SINGLES))
         return torch.stack([self._gradient(state, slice(row, row + 1))[1] for row in rows])
 
@@ -269,7 +269,7 @@ class Problem:
         """Return F(w*) after full-batch L-BFGS: an upper bound of the least loss.
 
         Softmax regression is convex, so more iterations come arbitrarily close to the infimum
-        (which separable data only have at infinity); any other model ends at a stationary point.
+        (which separable data reach only at infinity). Any other model ends at a stationary point.
         """
         shape = start.theta
 
@@ -286,12 +286,12 @@ class Problem:
 
         begin = start.theta.double().cpu().numpy()
         options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 20}
-        found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
-        return min(float(found.fun), value(begin)[0])
+        solution = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
+        return min(float(solution.fun), value(begin)[0])
 
 
 def _distances(inner: Tensor) -> Tensor:
-    """Return the distances between vectors from their inner products, zero within rounding."""
+    """Return the distances between vectors from their inner products; rounding counts as zero."""
     squares = inner.diagonal()
     apart = squares[:, None] + squares - 2 * inner
     return torch.where(apart > 1e-12 * squares.max(), apart, 0).sqrt()
@@ -301,8 +301,8 @@ def dissimilarity(squares: Sequence[float], wholes: Sequence[float], zeta_1: flo
     """Return the least zeta_2 with sum p_k ||grad F_k||^2 <= zeta_1 ||grad F||^2 + zeta_2.
 
     Args:
-        squares: sum_k p_k ||grad F_k||^2 at each of the models that were seen.
-        wholes: ||grad F||^2 there.
+        squares: sum_k p_k ||grad F_k||^2 at each model that was seen.
+        wholes: ||grad F||^2 at the same models.
         zeta_1: At least one.
 
     >>> dissimilarity([3.0, 5.0], [1.0, 4.0], zeta_1=1.0)

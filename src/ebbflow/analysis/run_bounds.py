@@ -1,8 +1,8 @@
 """A finished run beside Theorem 1: what was measured, and what the bounds say.
 
-The run is made again, in memory: draws are functions of names, so every w^(s,t) comes back, and
-with it F^(s)(w^(s,t)), the gradients of all devices, and the constants of the assumptions at these
-models. The rounds' accuracies are compared with the records to make sure.
+The run is repeated in memory. Draws are functions of names, so every w^(s,t) comes back, and with
+it F^(s)(w^(s,t)), the gradients of all devices, and the constants of the assumptions at these
+models. To make sure, the losses of the rounds are compared with the records.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ebbflow import experiment
 from ebbflow.analysis import bound
+from ebbflow.analysis.accounting import keeps
 from ebbflow.analysis.bound import Array, Constants, Devices, Terms
 from ebbflow.analysis.constants import Gradients, Problem, dissimilarity
 from ebbflow.config.resolved import Config
@@ -32,11 +33,12 @@ from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
 Result = TypeVar("Result")
-HALF = 0.5  # the Lambda of rounds whose rate is too large for any
+HALF = 0.5  # the Lambda used for rounds whose rate is too large for the condition
+THEOREM_ALGORITHM = "fedavg"  # the theorem is about no other
 
 
-class Line(NamedTuple):
-    """One round of one method: the losses on either side, and the gradients at w^(s,t).
+class MeasuredRound(NamedTuple):
+    """One round of one method: the losses before and after it, and the gradients at w^(s,t).
 
     ``square`` is ||grad F||^2 and ``spread`` is sum_k p_k ||grad F_k||^2.
     """
@@ -53,8 +55,8 @@ class Line(NamedTuple):
     spread: float
 
 
-class Beginning(NamedTuple):
-    """Where one method starts a session: F at w^(s,1), at w^(s-1,T+1), and the least loss known."""
+class StartGap(NamedTuple):
+    """F where one method starts a session, w^(s,1), and at w^(s-1,T+1), and the least F known."""
 
     algorithm: str
     method: str
@@ -71,13 +73,13 @@ class Beginning(NamedTuple):
 
     @property
     def holds(self) -> bool | None:
-        """Whether the start is no worse than the carried-over model; None where there is none."""
+        """Whether the start is no worse than the carried-over model; None if there is none."""
         return None if self.carried is None else self.start <= self.carried
 
 
 @dataclass
-class Place:
-    """A session under one seed: its devices, and the constants at the models that were seen."""
+class SessionConstants:
+    """The devices of a session under one seed, and the constants at the models that were seen."""
 
     samples: Array
     batch: Array
@@ -90,10 +92,10 @@ class Place:
 
 
 class Verdict(NamedTuple):
-    """One method: the measured average, the bounds, and how many rounds are within the condition.
+    """One method: the measured average, the bounds, and how many rounds meet the conditions.
 
-    ``sharp`` is the corrected bound with the mini-batches' variance as it was measured, instead of
-    through Theta and the features' dispersion.
+    ``sharp`` is the corrected bound with the measured variance of the mini-batches, instead of the
+    one that follows from Theta and the dispersion of the features.
     """
 
     algorithm: str
@@ -109,10 +111,10 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """All that `examine` finds out about a run."""
+    """The outcome of `examine`."""
 
-    lines: list[Line]
-    beginnings: list[Beginning]
+    rounds: list[MeasuredRound]
+    gaps: list[StartGap]
     verdicts: list[Verdict]
     constants: Constants
     sharpness: float
@@ -138,12 +140,12 @@ class Findings:
             "constants": {**self.constants._asdict(), "sharpness": self.sharpness},
             "rate": {"eta": self.eta, "steps": self.steps, **self.limits()},
             "bounds": verdicts,
-            "starts": [{**b._asdict(), "gap": b.gap, "holds": b.holds} for b in self.beginnings],
+            "starts": [{**b._asdict(), "gap": b.gap, "holds": b.holds} for b in self.gaps],
             "notes": self.notes,
         }
 
     def limits(self) -> dict[str, float]:
-        """Return the largest rates that the two theorems allow."""
+        """Return the largest rate that each of the two theorems allows."""
         of = self.constants
         return {
             "printed": bound.printed_rate(self.steps, of.beta, of.zeta_1),
@@ -152,7 +154,7 @@ class Findings:
 
 
 def chosen(folder: Path, seeds: Sequence[int]) -> Config:
-    """Return a run's configuration with only these seeds; with all of them where none is named."""
+    """Return the configuration of a run with these seeds only, or with all if none is given."""
     config = experiment.read_config(folder)
     for seed in seeds:
         if seed not in config.seeds:
@@ -169,13 +171,13 @@ def examine(
     zeta_1: float = 1.0,
     callbacks: Sequence[Callback] = (),
 ) -> Findings:
-    """Make a run again and compare what it did with Theorem 1.
+    """Repeat a run and compare it with Theorem 1.
 
     Args:
         folder: A run folder.
-        seeds: Only these; by default all of the run's.
-        iterations: Of the full-batch training that looks for w^(s)*.
-        zeta_1: Of the dissimilarity assumption; zeta_2 is the least that goes with it.
+        seeds: The seeds to repeat; by default all of the run's.
+        iterations: Iterations of the full-batch search for w^(s)*.
+        zeta_1: The constant of the dissimilarity assumption; zeta_2 is the least that goes with it.
         callbacks: Others that follow the run, such as a progress display.
     """
     config = chosen(folder, seeds)
@@ -192,20 +194,20 @@ def examine(
         )
     measuring = _Measuring(config, iterations)
     again = experiment.run(config, dataset=data, callbacks=[measuring, *callbacks])
-    notes = [*_outside(config, measuring.places.values())]
+    notes = [*_outside(config, measuring.sessions.values())]
     notes += _compared(again.rounds, records.read_rounds(folder))
     return _findings(measuring, zeta_1, notes)
 
 
 class _Measuring(Callback):
-    """Measures every model of a simulation as it passes."""
+    """Measures every model of a simulation while it runs."""
 
     def __init__(self, config: Config, iterations: int) -> None:
         self.config = config
         self.iterations = iterations
-        self.lines: list[Line] = []
-        self.places: dict[tuple[int, int], Place] = {}
-        self.starts: list[tuple[Beginning, tuple[int, tuple[int, ...]]]] = []
+        self.rounds: list[MeasuredRound] = []
+        self.sessions: dict[tuple[int, int], SessionConstants] = {}
+        self.starts: list[tuple[StartGap, tuple[int, tuple[int, ...]]]] = []
         self.least: dict[tuple[int, tuple[int, ...]], float] = {}
         self._searched: set[tuple[int, tuple[int, ...]]] = set()
         self._problems: dict[tuple[int, tuple[int, ...]], Problem] = {}
@@ -218,28 +220,30 @@ class _Measuring(Callback):
         """Prepare F^(s)."""
         key = (world.seed, session.devices)
         if key not in self._problems:
-            while len(self._problems) >= 2:  # two groups that alternate are all that is worth it
+            while len(self._problems) >= 2:  # enough for two groups that take turns
                 del self._problems[next(iter(self._problems))]
             shards = [session.shards[device] for device in session.devices]
             self._problems[key] = Problem.of(world.model, world.dataset.train, shards)
         if session.index == 1:
             self._here, self._last = {}, {}
-        self.places[world.seed, session.index] = _place(self.config, self._problems[key])
+        self.sessions[world.seed, session.index] = _session_constants(
+            self.config, self._problems[key]
+        )
 
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Measure w^(s,t+1) of every method, and w^(s,1) in the first round."""
         key = (world.seed, session.devices)
-        problem, place = self._problems[key], self.places[world.seed, session.index]
+        problem, here = self._problems[key], self.sessions[world.seed, session.index]
         if rounds[0].round == 1:
             starts = [track.start.model if track.start else track.model for track in tracks]
             last = [self._last.get(_name(r), w) for r, w in zip(rounds, starts, strict=True)]
-            found = _once([*starts, *last], problem.gradients)
-            carried = [at.loss for at in found[len(starts) :]]
-            for r, at, before in zip(rounds, found, carried, strict=False):
+            measured = _once([*starts, *last], problem.gradients)
+            carried = [at.loss for at in measured[len(starts) :]]
+            for r, at, before in zip(rounds, measured, carried, strict=False):
                 self._here[_name(r)] = at
-                start = Beginning(
+                start = StartGap(
                     r.algorithm,
                     r.method,
                     r.seed,
@@ -249,20 +253,20 @@ class _Measuring(Callback):
                     math.nan,
                 )
                 self.starts.append((start, key))
-            _once(starts, lambda model: _sharpen(place, problem, model))
+            _once(starts, lambda model: _sharpen(here, problem, model))
         models = [track.model for track in tracks]
         for r, after in zip(rounds, _once(models, problem.gradients), strict=True):
             at = self._here[_name(r)]
             spread = float(problem.shares @ at.squares)
-            self.lines.append(Line(*r[:5], r.lr, at.loss, after.loss, at.square, spread))
+            self.rounds.append(MeasuredRound(*r[:5], r.lr, at.loss, after.loss, at.square, spread))
             self._here[_name(r)] = after
             self.least[key] = min(self.least.get(key, math.inf), at.loss, after.loss)
         if rounds[0].round == session.rounds:
-            _once(models, lambda model: _sharpen(place, problem, model))
+            _once(models, lambda model: _sharpen(here, problem, model))
             self._last = {_name(r): model for r, model in zip(rounds, models, strict=True)}
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """Look for w^(s)*, once for the same devices."""
+        """Search for w^(s)*, once for each set of devices."""
         key = (world.seed, session.devices)
         if key not in self._searched:
             self._searched.add(key)
@@ -275,9 +279,9 @@ def _name(r: Round) -> tuple[str, str]:
 
 
 def _once(models: Sequence[ModelState], measure: Callable[[ModelState], Result]) -> list[Result]:
-    """Apply a function to models, once to those that are the same."""
+    """Apply a function to models, but only once to models that are equal."""
     done: list[tuple[ModelState, Result]] = []
-    found = []
+    results = []
     for model in models:
         same = next(
             (
@@ -290,18 +294,18 @@ def _once(models: Sequence[ModelState], measure: Callable[[ModelState], Result])
         result = measure(model) if same is None else same
         if same is None:
             done.append((model, result))
-        found.append(result)
-    return found
+        results.append(result)
+    return results
 
 
-def _place(config: Config, problem: Problem) -> Place:
+def _session_constants(config: Config, problem: Problem) -> SessionConstants:
     samples = problem.counts.astype(np.float64)
-    batch = np.minimum(samples, config.local.batch or 1)
+    batch = np.minimum(samples, config.local.batch)
     steps = config.local.steps if isinstance(config.local.steps, int) else config.local.steps[1]
     made = np.full(len(samples), steps, dtype=np.int64)
     if config.local.rule == "one_pass":
         made = np.minimum(made, np.ceil(samples / batch).astype(np.int64))
-    return Place(
+    return SessionConstants(
         samples,
         batch,
         problem.dispersion(),
@@ -311,57 +315,59 @@ def _place(config: Config, problem: Problem) -> Place:
     )
 
 
-def _sharpen(place: Place, problem: Problem, model: ModelState) -> bool:
-    """Raise the estimates of a session to what one more model says."""
-    place.sharpness = max(place.sharpness, problem.sharpness(model, problem.steepest()))
-    # nan, where there are no features, stays.
-    place.theta = float(np.maximum(place.theta, problem.variability(model)))
-    place.variances = np.maximum(place.variances, problem.variances(model))
+def _sharpen(session: SessionConstants, problem: Problem, model: ModelState) -> bool:
+    """Raise the estimates of a session to those at one more model."""
+    session.sharpness = max(session.sharpness, problem.sharpness(model, problem.steepest()))
+    # np.maximum keeps nan, which stands for data without features.
+    session.theta = float(np.maximum(session.theta, problem.variability(model)))
+    session.variances = np.maximum(session.variances, problem.variances(model))
     return True
 
 
 def _findings(watcher: _Measuring, zeta_1: float, notes: list[str]) -> Findings:
-    places, lines = watcher.places, watcher.lines
-    uppers = [place.upper for place in places.values() if place.upper is not None]
-    sharpness = max(place.sharpness for place in places.values())
-    known = len(uppers) == len(places)
-    zeta_2 = dissimilarity([n.spread for n in lines], [n.square for n in lines], zeta_1)
-    thetas = [place.theta for place in places.values()]
+    sessions, rounds = watcher.sessions, watcher.rounds
+    uppers = [s.upper for s in sessions.values() if s.upper is not None]
+    sharpness = max(s.sharpness for s in sessions.values())
+    known = len(uppers) == len(sessions)
+    zeta_2 = dissimilarity([r.spread for r in rounds], [r.square for r in rounds], zeta_1)
+    thetas = [s.theta for s in sessions.values()]
     featured = all(math.isfinite(theta) for theta in thetas)
     if not featured:
         notes.append(
-            "Theta is not finite (equal features with different labels, or token numbers), so that "
-            "all bounds use the mini-batches' variance as it was measured"
+            "Theta is not finite (equal features with different labels, or token numbers), so all "
+            "bounds use the measured variance of the mini-batches"
         )
     theta = max(thetas) if featured else math.nan
     constants = Constants(max(uppers) if known else sharpness, theta, zeta_1, zeta_2)
-    names = dict.fromkeys((n.algorithm, n.method) for n in lines)
+    names = dict.fromkeys((r.algorithm, r.method) for r in rounds)
     verdicts = [
-        _verdict([n for n in lines if (n.algorithm, n.method) == name], places, constants)
+        _verdict([r for r in rounds if (r.algorithm, r.method) == name], sessions, constants)
         for name in names
     ]
-    beginnings = [start._replace(least=watcher.least[key]) for start, key in watcher.starts]
-    steps = max(int(place.steps.max()) for place in places.values())
-    eta = max(n.eta for n in lines)
-    return Findings(lines, beginnings, verdicts, constants, sharpness, known, eta, steps, notes)
+    gaps = [start._replace(least=watcher.least[key]) for start, key in watcher.starts]
+    steps = max(int(s.steps.max()) for s in sessions.values())
+    eta = max(r.eta for r in rounds)
+    return Findings(rounds, gaps, verdicts, constants, sharpness, known, eta, steps, notes)
 
 
 def _verdict(
-    lines: Sequence[Line], places: dict[tuple[int, int], Place], run: Constants
+    rounds: Sequence[MeasuredRound],
+    sessions: dict[tuple[int, int], SessionConstants],
+    run: Constants,
 ) -> Verdict:
     printed, corrected, sharp, holds = [], [], [], [0, 0]
-    for n in lines:
-        place = places[n.seed, n.session]
-        of = run._replace(theta=place.theta)
-        variance = (1 - place.batch / place.samples) / place.batch * place.variances
-        measured = Devices(place.samples, place.batch, place.dispersion, variance)
-        assumed = Devices(place.samples, place.batch, place.dispersion)
+    for r in rounds:
+        here = sessions[r.seed, r.session]
+        of = run._replace(theta=here.theta)
+        variance = (1 - here.batch / here.samples) / here.batch * here.variances
+        measured = Devices(here.samples, here.batch, here.dispersion, variance)
+        assumed = Devices(here.samples, here.batch, here.dispersion)
         if not math.isfinite(run.theta):
             assumed = measured
-        steps = int(place.steps.max())
-        this = bound.Round(n.eta, steps, n.before - n.after, assumed)
+        steps = int(here.steps.max())
+        this = bound.TheoremRound(r.eta, steps, r.before - r.after, assumed)
         slacks = [
-            slack(n.eta, steps, of.beta, of.zeta_1)
+            slack(r.eta, steps, of.beta, of.zeta_1)
             for slack in (bound.printed_slack, bound.corrected_slack)
         ]
         holds = [count + (slack < 1) for count, slack in zip(holds, slacks, strict=True)]
@@ -370,57 +376,60 @@ def _verdict(
         corrected.append(bound.corrected_terms(this, of, two))
         sharp.append(bound.corrected_terms(this._replace(devices=measured), of, two))
     return Verdict(
-        lines[0].algorithm,
-        lines[0].method,
-        math.fsum(n.square for n in lines) / len(lines),
+        rounds[0].algorithm,
+        rounds[0].method,
+        math.fsum(r.square for r in rounds) / len(rounds),
         bound.mean_terms(printed),
         bound.mean_terms(corrected),
         bound.mean_terms(sharp),
-        len(lines),
+        len(rounds),
         *holds,
     )
 
 
-def _outside(config: Config, places: Iterable[Place]) -> list[str]:
-    """Return in what the run is not what the theorem speaks of."""
-    found = []
+def _outside(config: Config, sessions: Iterable[SessionConstants]) -> list[str]:
+    """Return in which ways the run differs from what the theorem assumes."""
+    notes = []
     local = config.local
     if local.momentum:
-        found.append(
+        notes.append(
             f"the run has momentum {local.momentum:g} and the bounds are for momentum 0: what is "
-            "measured is the run's own, and (a) is larger than plain SGD's"
+            "measured is the run's own, and (a) is larger than with plain SGD"
         )
     if local.rule == "one_pass":
-        found.append(
-            'local.rule = "one_pass" draws without replacement over a whole pass; the theorem has '
-            'a fresh draw in every step ("each_step")'
+        notes.append(
+            'local.rule = "one_pass" draws without replacement over a whole pass; the theorem '
+            'assumes a fresh draw in every step ("each_step")'
         )
-    steps = {int(step) for place in places for step in place.steps}
+    steps = {int(step) for session in sessions for step in session.steps}
     if len(steps) > 1:
-        found.append(
-            f"devices make {min(steps)} to {max(steps)} steps; the theorem has one number for all, "
-            "here the session's largest"
+        notes.append(
+            f"devices make {min(steps)} to {max(steps)} steps; the theorem assumes the same number "
+            "for all, for which the session's largest is used"
         )
     if config.participation.share is not None:
-        found.append("devices take part at random; the theorem has full participation")
-    others = [name for name in config.algorithm if name != "fedavg"]
+        notes.append("devices take part at random; the theorem assumes full participation")
+    others = [name for name in config.algorithm if name != THEOREM_ALGORITHM]
     if others:
-        found.append(f"the theorem speaks of FedAvg, not of {', '.join(others)}")
-    if "continuous" in config.methods:
-        found.append("continuous trains on another loss (it distils) than F^(s), which is measured")
+        notes.append(f"the theorem is about FedAvg, not about {', '.join(others)}")
+    for method in config.methods:
+        if "teacher" in keeps(method):
+            notes.append(f"{method} distils, and so trains on another loss than the measured F^(s)")
     if local.radius is not None:
-        found.append("a projection that acts (local.radius) is not in the proof")
-    return found
+        notes.append("the proof does not allow a projection that has an effect (local.radius)")
+    return notes
 
 
 def _compared(again: Sequence[Round], before: Sequence[Round]) -> list[str]:
-    """Compare the rounds made again with the recorded ones."""
+    """Compare the repeated rounds with the recorded ones."""
     recorded = {r[:5]: r for r in before}
     common = [(r, recorded[r[:5]]) for r in again if r[:5] in recorded]
     different = sum(abs(r.loss - old.loss) > 1e-4 * abs(old.loss) for r, old in common)
     if different:
         return [
-            f"{different} of {len(common)} rounds came out differently from the records (another "
-            "machine or version): the numbers are those of the run made again"
+            f"{different} of {len(common)} rounds differ from the records (another machine or "
+            "version): the numbers are those of the repeated run"
         ]
-    return [] if len(common) == len(again) else ["the run is not finished; it was made again whole"]
+    return (
+        [] if len(common) == len(again) else ["the run is not finished; it was repeated to its end"]
+    )

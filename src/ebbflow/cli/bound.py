@@ -21,14 +21,16 @@ def bound(
         list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")
     ] = None,
     iterations: Annotated[
-        int, typer.Option("--iterations", min=1, help="Of the full-batch search for w*.")
+        int, typer.Option("--iterations", min=1, help="Iterations of the full-batch search for w*.")
     ] = 300,
-    zeta_1: Annotated[float, typer.Option("--zeta1", help="Of the dissimilarity, at least 1.")] = 1,
+    zeta_1: Annotated[
+        float, typer.Option("--zeta1", help="The dissimilarity's zeta_1, at least 1.")
+    ] = 1,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Make a run again and print its squared gradient norm beside the bounds of Theorem 1."""
+    """Repeat a run and print its squared gradient norm beside the bounds of Theorem 1."""
     from ebbflow.runs.records import check_run
 
     check_run(folder)
@@ -36,23 +38,23 @@ def bound(
     from ebbflow.report.progress import progress_display
 
     with closing(progress_display(chosen(folder, seed or []))) as display:
-        found = examine(
+        findings = examine(
             folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1, callbacks=[display]
         )
     if json:
-        typer.echo(encode.dumps(found.as_json(), indent=1))
+        typer.echo(encode.dumps(findings.as_json(), indent=1))
         return
     from rich.console import Console
 
     from ebbflow.report.bound_tables import bound_picture, bound_tables
 
     console = Console()
-    for table in bound_tables(found):
+    for table in bound_tables(findings):
         console.print(table)
-    for note in found.notes:
+    for note in findings.notes:
         typer.echo(f"note: {note}")
     try:
-        bound_picture(found, folder / "bound.png", folder.name)
+        bound_picture(findings, folder / "bound.png", folder.name)
         typer.echo(f"picture  {folder / 'bound.png'}")
     except EbbflowError as missing:
         typer.echo(str(missing))

@@ -15,21 +15,21 @@ from ebbflow.report.plots import COLOURS, drawing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ebbflow.analysis.run_bounds import Beginning, Findings, Verdict
+    from ebbflow.analysis.run_bounds import Findings, StartGap, Verdict
 
-# The last is the corrected bound with the mini-batches' variance as it was measured.
+# The last is the corrected bound with the measured variance of the mini-batches.
 KINDS = ("as printed", "corrected", "noise measured")
 SHADES = ("#4477aa", "#ee6677", "#ccbb44", "#aa3377")  # of the four terms
 
 
 def bound_tables(findings: Findings) -> Iterator[Table]:
-    """Yield the constants, each method's bounds term by term, and the gaps at the starts."""
+    """Yield tables of the constants, of the bounds term by term, and of the gaps at the starts."""
     yield _constants(findings)
     algorithms = dict.fromkeys(verdict.algorithm for verdict in findings.verdicts)
     for algorithm in algorithms:
         yield _bounds([v for v in findings.verdicts if v.algorithm == algorithm], algorithm)
     for algorithm in algorithms:
-        yield _gaps([b for b in findings.beginnings if b.algorithm == algorithm], algorithm)
+        yield _gaps([b for b in findings.gaps if b.algorithm == algorithm], algorithm)
 
 
 def _constants(findings: Findings) -> Table:
@@ -38,12 +38,12 @@ def _constants(findings: Findings) -> Table:
     kind = "upper bound for every w, closed form" if findings.upper else "estimate: sharpness"
     table.add_row("beta", _number(of.beta), kind)
     table.add_row("sharpness", _number(findings.sharpness), "lower bound of beta, power iteration")
-    table.add_row("Theta", _number(of.theta), "lower bound: the models and pairs that were seen")
+    table.add_row("Theta", _number(of.theta), "lower bound from the models and pairs seen")
     table.add_row("zeta_1", _number(of.zeta_1), "chosen")
     table.add_row("zeta_2", _number(of.zeta_2), "least for zeta_1 at the models that were seen")
     table.add_row("eta, e", f"{findings.eta:g}, {findings.steps}", "the largest of the run")
     for name, limit in limits.items():
-        table.add_row(f"eta, {name}", _number(limit), "the condition: eta has to be below")
+        table.add_row(f"eta, {name}", _number(limit), "the condition: eta has to be below this")
     return table
 
 
@@ -76,27 +76,27 @@ def _bounds(verdicts: Sequence[Verdict], algorithm: str) -> Table:
         if missing:
             table.caption = (
                 f"{table.caption}\n{missing} rounds have too large a rate for the {name} theorem: "
-                "they count with Lambda = 1/2, which is its formula but no bound"
+                "they count with Lambda = 1/2, so that the formula is not a bound"
             )
     return table
 
 
-def _gaps(beginnings: Sequence[Beginning], algorithm: str) -> Table:
-    methods = list(dict.fromkeys(b.method for b in beginnings))
-    seeds = len({b.seed for b in beginnings})
+def _gaps(gaps: Sequence[StartGap], algorithm: str) -> Table:
+    methods = list(dict.fromkeys(b.method for b in gaps))
+    seeds = len({b.seed for b in gaps})
     table = Table(
         title=f"{algorithm}, gap at the start: F(w^(s,1)) - F(w*) / F(w^(s-1,T+1)) - F(w*)",
-        caption=f"means over {seeds} seed{'s' if seeds > 1 else ''}, and in how many the start is "
-        "no worse than the method's own carried-over model: the paper's design criterion",
+        caption=f"means over {seeds} seed{'s' if seeds > 1 else ''}, and how many starts are no "
+        "worse than the method's own carried-over model: the paper's design criterion",
         title_justify="left",
     )
     table.add_column("session", justify="right")
     for method in methods:
         table.add_column(method, justify="right")
-    for session in sorted({b.session for b in beginnings}):
+    for session in sorted({b.session for b in gaps}):
         cells = []
         for method in methods:
-            here = [b for b in beginnings if (b.method, b.session) == (method, session)]
+            here = [b for b in gaps if (b.method, b.session) == (method, session)]
             carried = [b.carried - b.least for b in here if b.carried is not None]
             gap = f"{_mean([b.gap for b in here]):.4f}"
             holds = f"{sum(bool(b.holds) for b in here)}/{len(here)}"
@@ -106,7 +106,7 @@ def _gaps(beginnings: Sequence[Beginning], algorithm: str) -> Table:
 
 
 def bound_picture(findings: Findings, path: Path, title: str) -> None:
-    """Draw measured values beside the bounds, the terms' shares, and the gaps at the starts."""
+    """Draw the measured values beside the bounds, the shares of the terms, and the gaps."""
     pyplot = drawing()
     algorithms = list(dict.fromkeys(v.algorithm for v in findings.verdicts))
     figure, axes = pyplot.subplots(
@@ -116,7 +116,7 @@ def bound_picture(findings: Findings, path: Path, title: str) -> None:
         verdicts = [v for v in findings.verdicts if v.algorithm == algorithm]
         _draw_values(left, verdicts)
         _draw_shares(middle, verdicts)
-        _draw_gaps(right, [b for b in findings.beginnings if b.algorithm == algorithm])
+        _draw_gaps(right, [b for b in findings.gaps if b.algorithm == algorithm])
         left.set_title(f"{title}, {algorithm}", fontsize=11, loc="left")
         for axis in (left, middle, right):
             axis.spines[["top", "right"]].set_visible(False)
@@ -159,11 +159,11 @@ def _draw_shares(axis: Axes, verdicts: Sequence[Verdict]) -> None:
     axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center")
 
 
-def _draw_gaps(axis: Axes, beginnings: Sequence[Beginning]) -> None:
-    sessions = sorted({b.session for b in beginnings})
-    for method in dict.fromkeys(b.method for b in beginnings):
+def _draw_gaps(axis: Axes, gaps: Sequence[StartGap]) -> None:
+    sessions = sorted({b.session for b in gaps})
+    for method in dict.fromkeys(b.method for b in gaps):
         means = [
-            _mean([b.gap for b in beginnings if (b.method, b.session) == (method, session)])
+            _mean([b.gap for b in gaps if (b.method, b.session) == (method, session)])
             for session in sessions
         ]
         axis.plot(sessions, means, "o-", color=COLOURS.get(method), label=method, linewidth=1.5)
@@ -181,7 +181,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _number(value: float) -> str:
-    """Return three digits; a large number in full, as long as it is short."""
+    """Return a number with three digits, but from 1,000 to ten million as a whole number."""
     if math.isnan(value):
         return "none"
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
