@@ -13,7 +13,7 @@ from typing import Any
 
 from chang2025.published_costs import PAPER_ROUND, published, published_rounds
 from ebbflow.analysis.cost import MODELS, device_costs, draw_fleet, round_task, together
-from ebbflow.analysis.run_costs import Estimate, estimate, sweep
+from ebbflow.analysis.run_costs import RoundEstimate, estimate, sweep
 from ebbflow.config.merge import Layers
 from ebbflow.config.presets import preset
 from ebbflow.config.schema import Wireless
@@ -22,7 +22,8 @@ from ebbflow.report.cost_tables import sweep_picture
 from ebbflow.report.markdown import filled, table
 
 DEVICES = 100
-DRAWS = 100
+DRAWS = 3000
+SLOW_DRAWS = 300  # of shares that finish together, which take longer to find and vary little
 EXACT_DRAWS = 5
 
 READINGS: dict[str, dict[str, Any]] = {
@@ -43,14 +44,21 @@ def off(found: float, theirs: float) -> str:
 
 
 @cache
-def one_round(reading: str, model: str, algorithm: str = "fedavg") -> Estimate:
+def one_round(reading: str, model: str, algorithm: str = "fedavg") -> RoundEstimate:
     """Return what a round costs in a reading, at mean rates."""
     wireless = Wireless(**(READINGS[reading] | {"fading": "ergodic"}))
     task = round_task(wireless, MODELS[model], algorithm=algorithm)
-    return estimate(wireless, task, DEVICES, draws=DRAWS)
+    draws = SLOW_DRAWS if wireless.allocation == "finish_together" else DRAWS
+    return estimate(wireless, task, DEVICES, draws=draws)
 
 
 DEFAULT, *_, FITTED = READINGS
+
+
+def latency(found: RoundEstimate) -> str:
+    """Return the mean latency with its standard error, unless that is below the digits shown."""
+    error = "" if found.error < 1e-4 * found.cost.latency else f" ± {found.error:.1g}"
+    return f"{found.cost.latency:.4g}{error} s"
 
 
 def readings() -> str:
@@ -59,9 +67,10 @@ def readings() -> str:
     for reading in READINGS:
         cells = [reading]
         for model, (seconds, joules) in PAPER_ROUND.items():
-            cost = one_round(reading, model).cost
+            found = one_round(reading, model)
+            cost = found.cost
             cells += [
-                f"{cost.latency:.4g} s ({off(cost.latency, seconds)})",
+                f"{latency(found)} ({off(cost.latency, seconds)})",
                 f"{cost.energy / 1e3:.4g} kJ ({off(cost.energy, joules)})",
             ]
         rows.append(cells)

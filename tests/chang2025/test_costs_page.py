@@ -12,7 +12,9 @@ from chang2025 import costs_page as costs
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
 
 
-@pytest.mark.parametrize("name", ["readings", "time to accuracy", "charged"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("readings", marks=pytest.mark.slow), "time to accuracy", "charged"]
+)
 def test_the_tables_are_as_computed(name: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert costs.written(page, [name]) == page

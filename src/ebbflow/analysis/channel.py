@@ -1,9 +1,10 @@
 """The wireless channel: path loss, shadowing, fading, rates, and how long a transfer takes.
 
-Everything is an array over devices [K] and broadcasts; units are SI, levels in dB where a name says
-so. The symbols are those of the paper's "Communication and Computation Model" and its appendix. A
-transfer is timed in two ways: `slot_times` follows the fading slot by slot, as the paper defines
-it; `ergodic_times` divides by the mean rate, which is closed and a thousand times faster.
+Values are arrays over devices [K], which broadcast; units are SI, and decibels where a docstring
+says so. The symbols are those of the paper's "Communication and Computation Model" and its
+appendix. A transfer can be timed in two ways: `slot_times` follows the fading slot by slot, as the
+paper defines it; `ergodic_times` divides by the mean rate, a closed form that is a thousand times
+faster.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ Array = NDArray[np.float64]
 LIGHT = 3e8
 """c in m/s, rounded as in the paper."""
 SEPARATION = 5.0
-"""Slots that should fit into a coherence time for the channel to stand still within one."""
+"""Slots that should fit into a coherence time, so that the channel is constant within a slot."""
 LARGE = 50.0
-"""Above it e^y E1(y) is summed as an asymptotic series: the two factors would overflow."""
+"""Above this y, e^y E1(y) is summed as an asymptotic series, because e^y would overflow."""
 CHUNK = 1 << 17
-"""Slots times devices that are followed at once: what fits into a processor's cache."""
+"""Slots times devices that are computed at once: they fit into a processor's cache."""
 LEAST = 16
-"""Slots that are followed at once at least."""
+"""The least number of slots that are computed at once."""
 MOST = 1e10
-"""Slots times devices beyond which following them one by one is refused."""
+"""Slots times devices beyond which `slot_times` refuses to follow them."""
 
 
 # --- large scale ---------------------------------------------------------------------------------
@@ -78,9 +79,9 @@ def path_loss(
 
 
 def ring_distance(uniform: ArrayLike, nearest: float, radius: float) -> Array:
-    """Return d_2D of devices with uniform density in a ring: f(d) = 2d / (R_cell^2 - d_min^2).
+    """Return d_2D of devices spread evenly over a ring: f(d) = 2d / (R_cell^2 - d_min^2).
 
-    ``uniform`` are draws from [0, 1), one per device.
+    ``uniform`` holds draws from [0, 1), one per device.
     """
     share = np.asarray(uniform, dtype=np.float64)
     return np.sqrt(nearest**2 + share * (radius**2 - nearest**2))
@@ -109,7 +110,7 @@ def doppler(speed: ArrayLike, carrier: float) -> Array:
 
 
 def correlation(speed: ArrayLike, carrier: float, slot: float) -> Array:
-    """Return rho_k = J_0(2 pi f_d tau), by how much the fading of a slot is that of the one before.
+    """Return rho_k = J_0(2 pi f_d tau), the correlation of the fading between adjacent slots.
 
     >>> f"{correlation(10.0, 3.5e9, 0.5e-3):.3f}"
     '0.967'
@@ -118,7 +119,7 @@ def correlation(speed: ArrayLike, carrier: float, slot: float) -> Array:
 
 
 def slot_warning(speed: ArrayLike, carrier: float, slot: float) -> str | None:
-    """Return what is wrong unless tau is well below the coherence time T_c = 0.423 / f_d.
+    """Return a warning if the slot is not well below the coherence time T_c = 0.423 / f_d.
 
     >>> slot_warning(10.0, 3.5e9, 0.5e-3) is None
     True
@@ -135,10 +136,10 @@ def slot_warning(speed: ArrayLike, carrier: float, slot: float) -> str | None:
 
 
 class Fading:
-    """Rayleigh fading as a Gauss-Markov process, of every device by a generator of its own.
+    """Rayleigh fading as a Gauss-Markov process, with a generator for every device.
 
     h_k[n] = rho_k h_k[n-1] + sqrt(1 - rho_k^2) e_k[n] with e_k[n] ~ CN(0, 1) and h_k[1] = e_k[1].
-    How many slots are asked for at a time changes nothing.
+    The result does not depend on how many slots are asked for at a time.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator], rho: ArrayLike) -> None:
@@ -171,7 +172,7 @@ class Fading:
         return np.asarray(h[..., 0] ** 2 + h[..., 1] ** 2)
 
     def keep(self, who: NDArray[np.bool_]) -> None:
-        """Go on with some of the devices only."""
+        """Continue with only some of the devices."""
         self.generators = [g for g, stays in zip(self.generators, who, strict=True) if stays]
         self.rho = self.rho[who]
         self.last = None if self.last is None else self.last[who]
@@ -198,14 +199,16 @@ def mean_rate(bandwidth: ArrayLike, snr: ArrayLike) -> Array:
 
 
 def scaled_exp1(y: ArrayLike) -> Array:
-    """Return e^y E1(y) for y > 0, also where the one factor overflows and the other vanishes.
+    """Return e^y E1(y) for y > 0, even where e^y overflows and E1(y) underflows.
 
     >>> f"{scaled_exp1(1e6):.12g}"
     '9.99999000002e-07'
     """
     values = np.asarray(y, dtype=np.float64)
     small = np.minimum(values, LARGE)
-    closed = np.exp(small) * exp1(small)
+    closed = np.asarray(np.exp(small) * exp1(small))
+    if not np.any(values > LARGE):
+        return closed
     large = np.maximum(values, LARGE)
     term = series = 1 / large
     for k in range(1, 16):  # the sum of (-1)^k k! / y^(k+1): the last term is below 1e-13 of it
@@ -218,25 +221,25 @@ def scaled_exp1(y: ArrayLike) -> Array:
 
 
 class Link(NamedTuple):
-    """One direction of every device's transfer: Z in bits, and the mean signal-to-noise ratio."""
+    """One direction of the transfer for every device: Z in bits, and the mean SNR."""
 
     bits: Array
     snr: Array
 
 
 def ergodic_times(bandwidth: ArrayLike, link: Link) -> Array:
-    """Return Z / E[R] in s: what a transfer over many coherence times takes."""
+    """Return Z / E[R] in s, the time of a transfer that spans many coherence times."""
     return np.asarray(link.bits / mean_rate(bandwidth, link.snr))
 
 
 def slot_times(
     bandwidth: ArrayLike, links: Sequence[Link], fading: Fading, slot: float
 ) -> list[Array]:
-    """Return for each link the least T = n tau with sum over n slots of R[n] tau >= Z, exactly.
+    """Return for each link the least T = n tau for which n slots carry Z bits, exactly.
 
-    All links see the same h_k[n] from n = 1 on, as the paper's sums for up and down do. The fading
-    is followed in chunks of slots, about as many as will be needed, and a device that has finished
-    everywhere is left out.
+    All links see the same h_k[n] from n = 1 on, as in the paper's sums for up and down. The fading
+    is computed in chunks of slots, about as many as will be needed, and only for devices that have
+    not finished on all links.
 
     Args:
         bandwidth: W of each device in Hz.
