@@ -1,4 +1,4 @@
-"""Pieces of pages: Markdown tables, and the places in a page that a command fills in."""
+"""Markdown tables, and the marked places of a page that a command fills in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def filled(page: str, name: str, text: str) -> str:
-    r"""Return a page with what stands between its comments NAME and /NAME made anew.
+    r"""Return a page with new text between its comments NAME and /NAME.
 
     >>> filled("<!-- sum -->\n\n3\n\n<!-- /sum -->", "sum", "4\n").splitlines()[2]
     '4'

@@ -1,4 +1,4 @@
-"""Pictures of a run (needs the extra ``plot``)."""
+"""Accuracy curves, and what all pictures share (needs the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ebbflow.runs.summary import Curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A palette that stays apart for colour-blind readers and in grey.
 COLOURS = {
     "warm_start": "#0072b2",
     "previous": "#d55e00",
     "average": "#009e73",
     "continuous": "#cc79a7",
 }
+"""The paper's starts in colours that differ for colour-blind readers and in grey; other starts get
+matplotlib's own."""
 
 
 def drawing() -> ModuleType:
-    """Return pyplot, set to draw into files, or say how to get it."""
+    """Return pyplot, set up to draw into files, or say how to install it."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
     except ImportError:
@@ -32,15 +33,15 @@ def drawing() -> ModuleType:
             "pictures need matplotlib: install it with `pip install 'ebbflow[plot]'`"
         ) from None
     mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 - only after the choice of where to draw
+    from matplotlib import pyplot  # noqa: PLC0415 - the backend has to be chosen first
 
     return pyplot
 
 
 def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
-    """Draw accuracy over all rounds, one panel per algorithm, with the session boundaries.
+    """Draw accuracy over all rounds with the session boundaries, in a panel for each algorithm.
 
-    Lines are means over seeds; the band spans the smallest and the largest seed.
+    Lines are means over seeds; bands span from the lowest to the highest seed.
     """
     pyplot = drawing()
     algorithms = list(dict.fromkeys(r.algorithm for r in rounds))
@@ -72,7 +73,7 @@ def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
 
 
 def draw_curves(axis: Axes, curves: Sequence[Curve], method: str, *, linewidth: float) -> None:
-    """Draw one method: the mean of its curves, in a band from the smallest to the largest."""
+    """Draw the mean of a method's curves, and a band from the lowest to the highest."""
     by_round = list(zip(*curves, strict=True))
     steps = range(1, len(by_round) + 1)
     means = [sum(values) / len(values) for values in by_round]
@@ -90,15 +91,15 @@ def _curves(rounds: Sequence[Round]) -> list[list[float]]:
 
 
 def _boundaries(rounds: Sequence[Round]) -> list[tuple[int, int]]:
-    """Return each session with the number of rounds before it, of the first seed."""
+    """Return each session with the number of rounds before it, under the first seed."""
     first = min(r.seed for r in rounds)
     method = rounds[0].method
     lengths: dict[int, int] = {}
     for r in rounds:
         if r.seed == first and r.method == method:
             lengths[r.session] = max(lengths.get(r.session, 0), r.round)
-    before, found = 0, []
+    before, boundaries = 0, []
     for session, length in sorted(lengths.items()):
-        found.append((session, before))
+        boundaries.append((session, before))
         before += length
-    return found
+    return boundaries

@@ -1,7 +1,7 @@
-"""What a long run shows while it works: a bar on a terminal, plain lines elsewhere.
+"""Progress of a run: a bar on a terminal, plain lines elsewhere.
 
-Both are callbacks and write to the standard error stream, so that the standard
-output holds results alone.
+Both are callbacks and write to standard error, so that standard output holds only
+results.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 def progress_display(config: Config, console: Console | None = None) -> ProgressDisplay:
-    """Return the display that fits where the output goes."""
+    """Return a bar if the output goes to a terminal, otherwise lines."""
     console = console or Console(stderr=True)
     return ProgressBar(config, console) if console.is_terminal else ProgressLines(config, console)
 
 
 class ProgressDisplay(Callback):
-    """What both displays share: how far the run is, and the warnings."""
+    """What both displays share: the position in the run, and the warnings."""
 
     def __init__(self, config: Config, console: Console) -> None:
         self.config = config
@@ -65,13 +65,13 @@ class ProgressDisplay(Callback):
         raise NotImplementedError
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """Show nothing: the session's last round has been shown."""
+        """Show nothing, for the last round of the session has been shown."""
 
     def close(self) -> None:
         """Stop showing."""
 
     def _position(self, world: World, session: Session, t: int) -> tuple[int, int]:
-        """Return the rounds done and those of the whole run (all seeds alike, as a guess)."""
+        """Return the rounds done and those of the whole run, if all seeds have as many rounds."""
         lengths = [s.rounds for s in world.sessions]
         before = self.config.seeds.index(world.seed) * sum(lengths)
         done = before + sum(lengths[: session.index - 1]) + t
@@ -91,7 +91,7 @@ class ProgressDisplay(Callback):
 
 
 class ProgressBar(ProgressDisplay):
-    """A bar with the time left, and a line on where the run is."""
+    """A bar with the time left and the position in the run."""
 
     def __init__(self, config: Config, console: Console) -> None:
         super().__init__(config, console)
@@ -112,7 +112,7 @@ class ProgressBar(ProgressDisplay):
         done, total = self._position(world, session, rounds[0].round)
         status = self._status(world, session, rounds)
         if self._task is None:
-            # Only now, and from here: a resumed run's past must not count as speed.
+            # Start here: rounds done before a resume must not count towards the speed.
             self._progress.start()
             self._task = self._progress.add_task(status, total=total, completed=done)
         self._progress.update(self._task, completed=done, description=status)
@@ -123,7 +123,7 @@ class ProgressBar(ProgressDisplay):
 
 
 class ProgressLines(ProgressDisplay):
-    """A line at each session's end, and now and then in between."""
+    """A line at the end of each session, and every few seconds in between."""
 
     def __init__(self, config: Config, console: Console) -> None:
         super().__init__(config, console)

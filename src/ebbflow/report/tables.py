@@ -1,4 +1,4 @@
-"""Tables of window accuracies, from summary rows."""
+"""Tables of window accuracies, from the rows of ``summary.json``."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from rich.table import Table
 
 from ebbflow.analysis.metrics import mean_and_deviation
 
-Row = dict[str, Any]
+SummaryRow = dict[str, Any]
 
 
 def comparison_tables(
-    rows: Sequence[Row], algorithms: Sequence[str], methods: Sequence[str]
+    rows: Sequence[SummaryRow], algorithms: Sequence[str], methods: Sequence[str]
 ) -> list[Table]:
-    """Return one table per algorithm and window: method x transition, best in bold."""
+    """Return a table for each algorithm and window: methods by transitions, the best in bold."""
     chosen = [row for row in rows if row["transition"] is not None]
     windows = sorted({row["window"] for row in chosen})
-    found = {(row["algorithm"], row["window"]) for row in chosen}
-    cells = [(a, window) for a in algorithms for window in windows if (a, window) in found]
+    present = {(row["algorithm"], row["window"]) for row in chosen}
+    pairs = [(a, window) for a in algorithms for window in windows if (a, window) in present]
     return [
         _table(
             [r for r in chosen if (r["algorithm"], r["window"]) == (algorithm, window)],
             methods,
             f"{algorithm}, accuracy (%) over the first {window} rounds",
         )
-        for algorithm, window in cells
+        for algorithm, window in pairs
     ]
 
 
-def _table(rows: Sequence[Row], methods: Sequence[str], title: str) -> Table:
+def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
     transitions = sorted({(row["transition"], row["session"]) for row in rows})
-    found = {
+    scores = {
         (method, k): mean_and_deviation(
             [r["accuracy"] for r in rows if r["method"] == method and r["transition"] == k]
         )
         for method in methods
         for k, _ in transitions
     }
-    best = {k: max(found[method, k][0] for method in methods) for k, _ in transitions}
+    best = {k: max(scores[method, k][0] for method in methods) for k, _ in transitions}
     seeds = len({row["seed"] for row in rows})
     note = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     table = Table(title=title, caption=f"{note}; best in bold", title_justify="left")
@@ -51,7 +51,7 @@ def _table(rows: Sequence[Row], methods: Sequence[str], title: str) -> Table:
         table.add_row(
             method,
             *(
-                _cell(*found[method, k], bold=found[method, k][0] == best[k])
+                _cell(*scores[method, k], bold=scores[method, k][0] == best[k])
                 for k, _ in transitions
             ),
         )
