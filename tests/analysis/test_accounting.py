@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbflow import experiment
+from ebbflow.algorithms import ALGORITHMS, register_algorithm
 from ebbflow.analysis import accounting
 from ebbflow.analysis.accounting import Account, CostPlan, LocalWork
 from ebbflow.config.resolved import Config
@@ -29,6 +30,8 @@ from ebbflow.data.batches import local_batches
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from ebbflow.simulation.world import World, draw_participants
+from ebbflow.starts import STARTS as STARTS_REGISTRY
+from ebbflow.starts import register_start
 from tests.callbacks import StopAfter
 from tests.configs import digits, with_keys
 
@@ -363,6 +366,22 @@ def test_storage_grows_by_two_vectors_a_session_up_to_the_limit() -> None:
     assert limited == [0, z, 3 * z, 5 * z, 5 * z, 5 * z]
     assert [accounting.storage(s, 3, 100).temporary for s in range(1, 6)] == [1, 2, 3, 0, 0]
     assert accounting.storage(5, 1, 100, 10, signed=False) == Stored(5, 0, 4 * 5 * 110)
+
+
+def test_what_is_sent_and_kept_is_what_was_registered() -> None:
+    register_algorithm("three_vectors", "nowhere:three_vectors", vectors=3)
+    register_start("taught", "nowhere:taught", probes=True, keeps=["pilot", "teacher"])
+    try:
+        assert accounting.payload("three_vectors", 100, 10) == (4 * 310, 4 * 310)
+        assert accounting.probes("taught")
+        assert accounting.needed("taught", Stored(models=6)) == 2
+    finally:
+        ALGORITHMS.unregister("three_vectors")
+        STARTS_REGISTRY.unregister("taught")
+    # A run can be read without the file that registered what it used.
+    assert accounting.payload("three_vectors", 100, 10) == (4 * 110, 4 * 110)
+    assert not accounting.probes("taught")
+    assert accounting.needed("taught", Stored(models=6)) == 6
 
 
 def test_what_a_start_needs_of_what_is_kept() -> None:
