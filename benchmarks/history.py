@@ -39,7 +39,7 @@ class Synthetic(PastSession):
     The projection of a random unit vector to k numbers has entries N(0, 1/k).
     """
 
-    def __init__(self, session: int, plan: sketch.Plan) -> None:
+    def __init__(self, session: int, plan: sketch.SketchPlan) -> None:
         object.__setattr__(self, "number", session)
         self._plan = plan
 
@@ -110,7 +110,7 @@ def main() -> None:
         before = resident("VmRSS")
         others = (Synthetic(z, plan) for z in range(2 + REAL, 2 + count))
         entries: list[PastSession] = [*real, *others]
-        table = sketch.Table(plan)
+        table = sketch.SketchTable(plan)
         table.lower_bounds(own, entries)  # puts the sketches into the matrix, once per session
         after = resident("VmRSS")
         report(table, own, entries, scale)
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def report(
-    table: sketch.Table, own: torch.Tensor, entries: list[PastSession], scale: float
+    table: sketch.SketchTable, own: torch.Tensor, entries: list[PastSession], scale: float
 ) -> None:
     """Print how long the running session's sketch and the comparison take."""
     sketched = sketch.sketch(own, table.plan)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.merge import Layers
-from ebbflow.config.paper_rows import Row, settings
+from ebbflow.config.paper_rows import PaperRow, settings
 from ebbflow.config.resolved import Config
 from ebbflow.core.files import sha256
 from ebbflow.simulation.methods import set_parameters
@@ -157,7 +157,7 @@ def make_cell(
     values: dict[str, Any] = {}
     for algorithm in algorithms:
         values |= settings(
-            Row(
+            PaperRow(
                 split.dataset,
                 split.kind,
                 algorithm,

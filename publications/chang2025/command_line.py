@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chang2025.flags import FLAGS, METHODS
-from ebbflow.config.paper_rows import PARAMETERS, Row, settings
+from ebbflow.config.paper_rows import PARAMETERS, PaperRow, settings
 from ebbflow.config.toml_text import toml
 from ebbflow.core.errors import EbbflowError, unknown
 
@@ -115,7 +115,7 @@ def translate(
     return Translation(values, places, notes)
 
 
-def _row(given: Mapping[str, Any], true_scaffold: bool) -> Row:
+def _row(given: Mapping[str, Any], true_scaffold: bool) -> PaperRow:
     dataset = _spelled(given["dataset_name"], DATASETS, "data set", "--dataset_name")
     algorithm = _spelled(given["algorithm"], ALGORITHMS, "algorithm", "--algorithm")
     label = "--in_session_label_dist"
@@ -129,11 +129,11 @@ def _row(given: Mapping[str, Any], true_scaffold: bool) -> Row:
             )
         algorithm = "scaffold"
     if kind == "dirichlet":
-        return Row(dataset, kind, algorithm, overlap=0.0, alpha=0.3)
-    return Row(dataset, kind, algorithm)
+        return PaperRow(dataset, kind, algorithm, overlap=0.0, alpha=0.3)
+    return PaperRow(dataset, kind, algorithm)
 
 
-def _values(row: Row, given: Mapping[str, Any], use_gpu: bool) -> dict[str, Any]:
+def _values(row: PaperRow, given: Mapping[str, Any], use_gpu: bool) -> dict[str, Any]:
     """Return the values of the flags that stand for a single key."""
     for name, most in _LIMITS.items():
         value = given.get(name, 0.5)
@@ -173,7 +173,7 @@ def _methods(given: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
     return methods
 
 
-def _rate(path: str | None, row: Row) -> tuple[float, float] | None:
+def _rate(path: str | None, row: PaperRow) -> tuple[float, float] | None:
     """Return a file's first rate and floor, or None where there is no file."""
     if path is None or not Path(path).exists():
         return None
@@ -216,7 +216,9 @@ def _entry(table: Any, spellings: Mapping[str, str], wanted: str, place: str) ->
     )
 
 
-def _notes(row: Row, given: Mapping[str, Any], true_scaffold: bool, use_gpu: bool) -> list[str]:
+def _notes(
+    row: PaperRow, given: Mapping[str, Any], true_scaffold: bool, use_gpu: bool
+) -> list[str]:
     notes = []
     if true_scaffold:
         notes.append("scaffold is SCAFFOLD itself; the paper's tables come from scaffold-authors.")

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ebbflow.starts import STARTS as STARTS
     from ebbflow.starts import register_start as register_start
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "ebbflow.algorithms": ["ALGORITHMS", "register_algorithm"],

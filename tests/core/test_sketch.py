@@ -23,9 +23,9 @@ from ebbflow.core.sketch import (
     DEVIATIONS,
     DROPPED,
     LIMIT,
-    Part,
-    Plan,
-    Table,
+    ProjectedTensor,
+    SketchPlan,
+    SketchTable,
     lower_bounds,
     nearest_first,
     plan,
@@ -97,7 +97,7 @@ def test_an_unknown_distance_is_sent_to_the_exact_way() -> None:
 # --- the projection ------------------------------------------------------------------------------
 
 
-def naive(part: Part) -> NDArray[np.float64]:
+def naive(part: ProjectedTensor) -> NDArray[np.float64]:
     """Return S of one tensor as a matrix, from the equation in the module's first lines."""
     height = min(2 ** math.ceil(math.log2(4 * part.numbers)), 2 ** math.ceil(math.log2(part.size)))
     names = ("sketch", "1", part.name)
@@ -143,7 +143,7 @@ COPIES, NUMBERS = 400, 16
 
 
 @cache
-def copies(length: int) -> Plan:
+def copies(length: int) -> SketchPlan:
     """Return a plan of many tensors of one size: as many independent projections."""
     return plan(layout_of(*[length] * COPIES), "per_tensor", COPIES * (NUMBERS + 1))
 
@@ -321,7 +321,7 @@ def test_signatures_of_zeros_and_histories_of_nothing_have_bounds(distance: str)
     layout = layout_of(300, 3)
     zero = torch.zeros(layout.total)
     assert bounds(distance, layout, zero, [zero], 40) == pytest.approx([0.0])
-    table = Table(plan(layout, distance, 40))
+    table = SketchTable(plan(layout, distance, 40))
     assert table.lower_bounds(zero, []).shape == (0,)
 
 
@@ -378,7 +378,7 @@ def test_a_table_grows_and_shrinks_with_its_history() -> None:
     history = entries_of(signatures)
     own = noise(99, 400)
     expected = np.array(bounds("per_tensor", layout, own, signatures, 60))
-    table = Table(made)
+    table = SketchTable(made)
     for places in (range(3), range(20), range(20), range(60), range(5, 60), [1, 7, 59], range(60)):
         found = table.lower_bounds(own, [history[i] for i in places])
         assert found.tolist() == expected[list(places)].tolist()
@@ -388,12 +388,12 @@ def test_a_sketch_that_lies_beside_the_signature_is_not_made_again() -> None:
     made = plan(layout_of(400), "per_tensor", 60)
     one, other = noise(1, 400), noise(2, 400)
     entry = Sketched(2, EMPTY, None, sketch(one, made))
-    assert Table(made).lower_bounds(one, [entry]).tolist() == [0.0]
+    assert SketchTable(made).lower_bounds(one, [entry]).tolist() == [0.0]
     # One of another length was made by another plan, and is of no use.
     stale = Sketched(3, EMPTY, other, Sketch(torch.zeros(9), torch.zeros(1)))
     assert (
-        Table(made).lower_bounds(one, [stale]).tolist()
-        == Table(made).lower_bounds(one, entries_of([other])).tolist()
+        SketchTable(made).lower_bounds(one, [stale]).tolist()
+        == SketchTable(made).lower_bounds(one, entries_of([other])).tolist()
     )
 
 
@@ -431,7 +431,7 @@ def crowd() -> Crowd:
     rows = zip(torch.cat(values, 1).float(), torch.cat(norms, 1), strict=True)
     entries = [Sketched(z, EMPTY, None, Sketch(*row)) for z, row in enumerate(rows)]
     exact = torch.stack(apart).mean(0).numpy()
-    return Crowd(own, signatures, exact, Table(made).lower_bounds(own, entries))
+    return Crowd(own, signatures, exact, SketchTable(made).lower_bounds(own, entries))
 
 
 def test_no_bound_of_ten_thousand_is_above_its_distance(crowd: Crowd) -> None:

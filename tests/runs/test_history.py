@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.sketch import LIMIT, Table, plan, sketch
+from ebbflow.core.sketch import LIMIT, SketchTable, plan, sketch
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.runs.history import PILOT, Store
 from ebbflow.runs.kept_files import kept_files
@@ -407,7 +407,9 @@ def test_bounds_are_the_same_whether_sketches_were_kept_or_not(tmp_path: Path) -
     stores = [sketching(tmp_path / "with"), Store(tmp_path / "without", WIDE, BUFFERS)]
     entries = [[store.write(wide(session)) for session in (2, 3, 5)] for store in stores]
     entries.append([wide(session) for session in (2, 3, 5)])
-    found = [Table(plan(WIDE, "per_tensor")).lower_bounds(signature, kept) for kept in entries]
+    found = [
+        SketchTable(plan(WIDE, "per_tensor")).lower_bounds(signature, kept) for kept in entries
+    ]
     assert found[0].tolist() == found[1].tolist() == found[2].tolist()
 
 

@@ -52,7 +52,7 @@ DEVICES_IN_ALL = 20
 """How many devices the appendix has, both groups together, unless a table says otherwise."""
 
 
-class Row(NamedTuple):
+class PaperRow(NamedTuple):
     """A row of a table; ``devices`` only where it is not what the other tables have."""
 
     dataset: str
@@ -66,15 +66,15 @@ class Row(NamedTuple):
     def name(self) -> str:
         """The preset's name.
 
-        >>> Row("mnist", "dirichlet", "fedprox", 0.0, 0.3).name
+        >>> PaperRow("mnist", "dirichlet", "fedprox", 0.0, 0.3).name
         'mnist-dirichlet-o0.0-a0.3-fedprox'
-        >>> Row("mnist", "partial_overlap", "scaffold", devices=50).name
+        >>> PaperRow("mnist", "partial_overlap", "scaffold", devices=50).name
         'mnist-partial_overlap-d50-scaffold'
         """
         return _name(*self)
 
 
-class Table(NamedTuple):
+class PaperTable(NamedTuple):
     """Rows that stand together: every combination of what is named."""
 
     datasets: tuple[str, ...]
@@ -84,10 +84,10 @@ class Table(NamedTuple):
     alphas: tuple[float | None, ...] = (None,)
     devices: int | None = None
 
-    def rows(self, dataset: str) -> list[Row]:
+    def rows(self, dataset: str) -> list[PaperRow]:
         """Return the rows of one data set."""
         return [
-            Row(dataset, kind, algorithm, overlap, alpha, self.devices)
+            PaperRow(dataset, kind, algorithm, overlap, alpha, self.devices)
             for kind, overlap, alpha, algorithm in product(
                 self.kinds, self.overlaps, self.alphas, self.algorithms
             )
@@ -111,22 +111,24 @@ _APPENDIX = ("fedavg", "fedprox", "moon", "scaffold", "scaffold-authors")
 _IMAGES = ("mnist", "fmnist", "svhn", "cifar10", "cifar100")
 TABLES = (
     # 100 devices a session; where a table says SCAFFOLD, the authors' variant was run.
-    Table((*_IMAGES, "tinyimagenet"), ("dirichlet",), _MAIN, (0.0, 0.2), (0.3, 0.7)),
-    Table(("agnews",), ("dirichlet",), _MAIN, (0.0, 0.8), (0.3, 0.7)),
+    PaperTable((*_IMAGES, "tinyimagenet"), ("dirichlet",), _MAIN, (0.0, 0.2), (0.3, 0.7)),
+    PaperTable(("agnews",), ("dirichlet",), _MAIN, (0.0, 0.8), (0.3, 0.7)),
     # The appendix: 20 devices in all.
-    Table(_IMAGES, ("two_shard", "partial_overlap", "half"), _APPENDIX),
-    Table(("mnist", "fmnist"), ("distinct",), _APPENDIX),
-    Table(("svhn",), ("distinct",), ("fedavg", "fedprox")),
-    Table(("tinyimagenet",), ("partial_overlap", "half"), ("fedavg",)),
+    PaperTable(_IMAGES, ("two_shard", "partial_overlap", "half"), _APPENDIX),
+    PaperTable(("mnist", "fmnist"), ("distinct",), _APPENDIX),
+    PaperTable(("svhn",), ("distinct",), ("fedavg", "fedprox")),
+    PaperTable(("tinyimagenet",), ("partial_overlap", "half"), ("fedavg",)),
     # The appendix: 100 devices in all, 50 for SCAFFOLD.
-    Table(("mnist", "fmnist"), ("partial_overlap",), ("fedavg", "fedprox", "moon"), devices=100),
-    Table(("mnist",), ("partial_overlap",), ("scaffold", "scaffold-authors"), devices=50),
+    PaperTable(
+        ("mnist", "fmnist"), ("partial_overlap",), ("fedavg", "fedprox", "moon"), devices=100
+    ),
+    PaperTable(("mnist",), ("partial_overlap",), ("scaffold", "scaffold-authors"), devices=50),
 )
 """The rows of the paper's accuracy tables."""
 
 
 @cache
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, PaperRow]:
     """Return every row by its preset's name, data set after data set.
 
     >>> rows()["svhn-half-moon"].kind
@@ -146,7 +148,7 @@ def patterns() -> Iterator[tuple[str, list[str]]]:
         yield title, [table.pattern(dataset) for table in TABLES if dataset in table.datasets]
 
 
-def settings(row: Row) -> dict[str, Any]:
+def settings(row: PaperRow) -> dict[str, Any]:
     """Return all that a row sets, by dotted keys: what `Config` has for its data set, spelled out.
 
     The appendix reports three transitions, hence one session less, and the first ten rounds. The

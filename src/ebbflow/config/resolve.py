@@ -8,7 +8,7 @@ from typing import Any
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.defaults import OWN_DATA, SETTINGS, DatasetDefaults
 from ebbflow.config.resolved import Config
-from ebbflow.config.schema import Rate, Settings, Wireless
+from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.names import ALIASES
 
@@ -70,7 +70,7 @@ def _rates(settings: Settings, usual: DatasetDefaults, dataset: str) -> dict[str
     for name in dict.fromkeys([*lr.algorithms, *settings.algorithm]):
         known = ALGORITHMS[name].rates if name in ALGORITHMS else {}
         initial, floor = known.get(dataset, usual.rates)
-        own = lr.algorithms.get(name, Rate())
+        own = lr.algorithms.get(name, RateSettings())
         rates[name] = {
             "initial": _first(own.initial, lr.initial, initial),
             "floor": _first(own.floor, lr.floor, floor),

@@ -6,13 +6,13 @@ from ebbflow.config import schema
 from ebbflow.config.schema import Count, StepCount
 
 
-class ModelChoice(schema.ModelChoice):
+class ModelChoice(schema.ModelSettings):
     """Which model is trained."""
 
     kind: str
 
 
-class Partition(schema.Partition):
+class PartitionChoice(schema.PartitionSettings):
     """Who holds which samples; ``overlap`` is None where labels are not divided in two groups."""
 
     @property
@@ -26,39 +26,39 @@ class Partition(schema.Partition):
         return _given(self.samples, "partition.samples")
 
 
-class Local(schema.Local):
+class LocalTraining(schema.LocalSettings):
     """A device's local training."""
 
     batch: Count
 
 
-class Rate(schema.Rate):
+class Rate(schema.RateSettings):
     """An algorithm's first rate, and its floor as a fraction of that."""
 
     initial: float
     floor: float
 
 
-class LearningRate(schema.LearningRate):
+class LearningRate(schema.LearningRateSettings):
     """The rates of every algorithm that is run."""
 
     algorithms: dict[str, Rate]  # type: ignore[assignment]  # a dict of the narrower kind
 
 
-class Pilot(schema.Pilot):
+class Pilot(schema.PilotSettings):
     """The first P sessions and the pilot model made of them."""
 
     rounds: Count
 
 
-class ProbeChoice(schema.ProbeChoice):
+class ProbeChoice(schema.ProbeSettings):
     """The V short rounds from the pilot whose displacement is the signature."""
 
     steps: StepCount
     batch: Count
 
 
-class HistoryChoice(schema.HistoryChoice):
+class HistoryChoice(schema.HistorySettings):
     """Which past sessions are kept."""
 
     distance: str
@@ -77,8 +77,8 @@ class Config(schema.Settings):
 
     rounds: Count
     model: ModelChoice
-    partition: Partition
-    local: Local
+    partition: PartitionChoice
+    local: LocalTraining
     lr: LearningRate
     pilot: Pilot
     probe: ProbeChoice

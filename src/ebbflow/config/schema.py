@@ -60,21 +60,21 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Data(Section):
+class DataSettings(Section):
     """Which part of the data set is used."""
 
     limit_train: Count | None = None
     limit_test: Count | None = None
 
 
-class ModelChoice(Section):
+class ModelSettings(Section):
     """Which model is trained, and a safetensors file that its weights start from."""
 
     kind: str | None = None
     weights: str | None = None
 
 
-class Partition(Section):
+class PartitionSettings(Section):
     """Who holds which samples.
 
     ``devices`` is the number per session for the Dirichlet kinds and the number in all for the
@@ -89,7 +89,7 @@ class Partition(Section):
     samples: Count | None = None
 
 
-class ScheduleChoice(Section):
+class ScheduleSettings(Section):
     """Who is here in which session.
 
     ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
@@ -110,7 +110,7 @@ class ScheduleChoice(Section):
     away: Positive = 2.0
 
 
-class Participation(Section):
+class ParticipationSettings(Section):
     """The paper's A^(s,t): which of those present take part in a round.
 
     ``weighting``: all are equally likely and count D_k, or they are drawn by D_k and count alike.
@@ -120,7 +120,7 @@ class Participation(Section):
     weighting: Literal["uniform", "weighted"] = "uniform"
 
 
-class Local(Section):
+class LocalSettings(Section):
     """A device's local training: e steps (a number, or a range drawn per device and round)."""
 
     steps: StepCount = 5
@@ -130,14 +130,14 @@ class Local(Section):
     radius: Positive | None = None
 
 
-class Rate(Section):
+class RateSettings(Section):
     """A session's first rate, and its floor as a fraction of that."""
 
     initial: Positive | None = None
     floor: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class LearningRate(Rate):
+class LearningRateSettings(RateSettings):
     """(lr0 - lr_min)(1 - t/T)^power + lr_min with lr_min = floor lr0, restarted in every session.
 
     ``algorithms`` holds rates of single algorithms; ``file`` a rate for every round instead.
@@ -145,10 +145,10 @@ class LearningRate(Rate):
 
     power: Positive = 0.9
     file: str | None = None
-    algorithms: dict[str, Rate] = {}
+    algorithms: dict[str, RateSettings] = {}
 
 
-class Pilot(Section):
+class PilotSettings(Section):
     """The first P sessions and the pilot model made of them.
 
     ``carry_over``: session P+1 goes on from the last pilot model (the text) or starts afresh from
@@ -162,7 +162,7 @@ class Pilot(Section):
     carry_over: bool = True
 
 
-class ProbeChoice(Section):
+class ProbeSettings(Section):
     """The V short rounds from the pilot on a subset A_grad, whose displacement is the signature.
 
     ``lr``: half of the session's first rate (the authors' code), the same rate, or a number.
@@ -175,7 +175,7 @@ class ProbeChoice(Section):
     lr: Positive | Literal["half", "same"] = "half"
 
 
-class Boundary(Section):
+class BoundarySettings(Section):
     """What becomes of an algorithm's state when a session ends.
 
     ``reset``: server and devices start afresh. ``keep``: devices that come back have theirs, and
@@ -185,7 +185,7 @@ class Boundary(Section):
     state: Literal["reset", "keep"] = "reset"
 
 
-class HistoryChoice(Section):
+class HistorySettings(Section):
     """Which past sessions are kept: all, the last ``limit``, or the most diverse ``limit``.
 
     ``distance`` tells how diverse they are; by default it is the warm start's.
@@ -196,7 +196,7 @@ class HistoryChoice(Section):
     distance: str | None = None
 
 
-class EngineChoice(Section):
+class EngineSettings(Section):
     """How the work is done; of all this only ``kind`` and ``fused`` change results, by rounding.
 
     ``fused``: whether softmax regression uses the native kernel, where that was built.
@@ -210,7 +210,7 @@ class EngineChoice(Section):
     state_memory: Annotated[int, Field(ge=0)] = 256
 
 
-class Checkpoint(Section):
+class CheckpointSettings(Section):
     """How often the run is saved within a session (it always is at a session's end)."""
 
     seconds: Positive = 30.0
@@ -271,19 +271,19 @@ class Settings(Section):
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
     parameters: Parameters = {}
-    data: Data = Data()
-    model: ModelChoice = ModelChoice()
-    partition: Partition = Partition()
-    schedule: ScheduleChoice = ScheduleChoice()
-    participation: Participation = Participation()
-    local: Local = Local()
-    lr: LearningRate = LearningRate()
-    pilot: Pilot = Pilot()
-    probe: ProbeChoice = ProbeChoice()
-    boundary: Boundary = Boundary()
-    history: HistoryChoice = HistoryChoice()
-    engine: EngineChoice = EngineChoice()
-    checkpoint: Checkpoint = Checkpoint()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    partition: PartitionSettings = PartitionSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    participation: ParticipationSettings = ParticipationSettings()
+    local: LocalSettings = LocalSettings()
+    lr: LearningRateSettings = LearningRateSettings()
+    pilot: PilotSettings = PilotSettings()
+    probe: ProbeSettings = ProbeSettings()
+    boundary: BoundarySettings = BoundarySettings()
+    history: HistorySettings = HistorySettings()
+    engine: EngineSettings = EngineSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
     wireless: Wireless = Wireless()
 
 

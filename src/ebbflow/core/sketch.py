@@ -60,7 +60,7 @@ _ROWS = 256  # so many sketches are compared at a time, for the same reason
 _KINDS = {"per_tensor": "tensors", "raw": "whole", "normalised": "whole", "inner_product": "whole"}
 
 
-class Part(NamedTuple):
+class ProjectedTensor(NamedTuple):
     """One projected tensor: its entries in the signature, its numbers in the sketch.
 
     Where there are as many numbers as entries the tensor is kept as it is.
@@ -86,11 +86,11 @@ class Part(NamedTuple):
         return self.size == self.numbers
 
 
-class Plan(NamedTuple):
+class SketchPlan(NamedTuple):
     """How signatures of one model are sketched for one distance."""
 
     distance: str
-    parts: tuple[Part, ...]
+    parts: tuple[ProjectedTensor, ...]
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Plan(NamedTuple):
         return int(self.parts[-1].target.stop) if self.parts else 0
 
 
-def plan(layout: Layout, distance: str, limit: int = LIMIT) -> Plan:
+def plan(layout: Layout, distance: str, limit: int = LIMIT) -> SketchPlan:
     """Share ``limit`` numbers out among the tensors that a distance looks at.
 
     `per_tensor` weighs all tensors alike and leaves biases out: short tensors are kept as they are,
@@ -134,16 +134,16 @@ def plan(layout: Layout, distance: str, limit: int = LIMIT) -> Plan:
         numbers[name] = min(at.stop - at.start, left // (len(sources) - len(numbers)))
         left -= numbers[name]
     ends = np.cumsum([numbers[name] for name in sources]).tolist()
-    return Plan(
+    return SketchPlan(
         distance,
         tuple(
-            Part(name, at, slice(end - numbers[name], end))
+            ProjectedTensor(name, at, slice(end - numbers[name], end))
             for (name, at), end in zip(sources.items(), ends, strict=True)
         ),
     )
 
 
-def sketch(signature: Tensor, how: Plan) -> Sketch:
+def sketch(signature: Tensor, how: SketchPlan) -> Sketch:
     """Return S u for the unit vector u = x/||x|| of every part x, and the norms ||x||.
 
     A part of zeros stays zero.
@@ -170,19 +170,19 @@ def _norm(x: Tensor) -> float:
     return math.sqrt(math.fsum(float(torch.dot(piece, piece)) for piece in pieces))
 
 
-def _height(part: Part) -> int:
+def _height(part: ProjectedTensor) -> int:
     """Return B: rows enough to choose from, and a power of two."""
     return min(1 << (4 * part.numbers - 1).bit_length(), 1 << (part.size - 1).bit_length())
 
 
-def _step(part: Part) -> int:
+def _step(part: ProjectedTensor) -> int:
     """Return how many entries are transformed at a time."""
     height = _height(part)
     return height * min(max(_GROUP // height, 1), -(-part.size // height))
 
 
 def _projected(
-    x: NDArray[np.float32], norm: np.float64, part: Part, room: NDArray[np.float32]
+    x: NDArray[np.float32], norm: np.float64, part: ProjectedTensor, room: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Return S x / ||x||, group by group of columns; ``room`` is written over."""
     height, step = _height(part), _step(part)
@@ -231,7 +231,7 @@ def _hadamard(here: NDArray[np.float32], there: NDArray[np.float32]) -> NDArray[
 
 
 def lower_bounds(
-    how: Plan, one: Sketch, values: NDArray[np.float32], norms: NDArray[np.float64]
+    how: SketchPlan, one: Sketch, values: NDArray[np.float32], norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return what the distances d(G_s, G_z) are at least, for all z at once.
 
@@ -265,7 +265,7 @@ def lower_bounds(
 
 
 def _apart(
-    how: Plan,
+    how: SketchPlan,
     one: NDArray[np.float32],
     values: NDArray[np.float32],
     lengths: NDArray[np.float32] | None = None,
@@ -282,7 +282,7 @@ def _apart(
     return np.asarray(np.sqrt(squares))
 
 
-def _least(how: Plan, apart: NDArray[np.float64], capped: bool) -> NDArray[np.float64]:
+def _least(how: SketchPlan, apart: NDArray[np.float64], capped: bool) -> NDArray[np.float64]:
     """Return what the sum of all parts' true lengths is at least.
 
     Args:
@@ -343,10 +343,10 @@ def nearest_first(
     return found
 
 
-class Table:
+class SketchTable:
     """The sketches of past sessions in one matrix, which grows with the history."""
 
-    def __init__(self, how: Plan) -> None:
+    def __init__(self, how: SketchPlan) -> None:
         self.plan = how
         self._entries: list[PastSession] = []
         self._values: NDArray[np.float32] = np.empty((0, how.width), dtype=np.float32)

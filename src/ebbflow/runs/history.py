@@ -80,7 +80,7 @@ class _Shape(NamedTuple):
 
     layout: Layout
     buffer_layout: Layout
-    plan: sketch.Plan | None
+    plan: sketch.SketchPlan | None
 
 
 class StoredSession(PastSession):
@@ -142,7 +142,7 @@ class Store:
         folder: Path,
         layout: Layout,
         buffer_layout: Layout,
-        plan: sketch.Plan | None = None,
+        plan: sketch.SketchPlan | None = None,
     ) -> None:
         self.folder = folder
         self._shape = _Shape(layout, buffer_layout, plan)
@@ -231,7 +231,7 @@ def _name(session: int) -> str:
     return f"session-{session:04d}.safetensors"
 
 
-def _sketch_names(plan: sketch.Plan) -> tuple[str, str]:
+def _sketch_names(plan: sketch.SketchPlan) -> tuple[str, str]:
     return f"sketch/{plan.name}/values", f"sketch/{plan.name}/norms"
 
 

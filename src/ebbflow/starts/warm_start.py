@@ -35,8 +35,8 @@ def warm_start(
         raise unknown(distance, DISTANCES, "distance", "parameters.warm_start.distance")
 
     @cache
-    def sketches(layout: Layout) -> sketch.Table:
-        return sketch.Table(sketch.plan(layout, distance))
+    def sketches(layout: Layout) -> sketch.SketchTable:
+        return sketch.SketchTable(sketch.plan(layout, distance))
 
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
