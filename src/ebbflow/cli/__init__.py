@@ -15,8 +15,10 @@ app = typer.Typer(
     name="ebbflow",
     help="Federated learning when devices come and go.",
     invoke_without_command=True,
-    pretty_exceptions_enable=False,
     add_completion=False,
+    pretty_exceptions_enable=False,
+    # Plain help: importing what draws frames would take longer than everything else together.
+    rich_markup_mode=None,
 )
 app.add_typer(experiments.app)
 app.add_typer(metrics.app)

@@ -14,7 +14,7 @@ from ebbflow.core.errors import EbbflowError
 app = typer.Typer()
 
 
-@app.command("bound")
+@app.command("bound", short_help="Print a run's gradient norms beside Theorem 1's bounds.")
 def bound(
     folder: RunPath,
     seed: Annotated[

@@ -24,7 +24,7 @@ DRAWS = 20
 """Draws of positions and fading over which the cost of a round is averaged."""
 
 
-@app.command("cost")
+@app.command("cost", short_help="Print a run's or a round's latency, energy and bytes.")
 def cost(
     folder: Annotated[
         Path | None, typer.Argument(metavar="[RUN]", help="A run folder.", show_default=False)

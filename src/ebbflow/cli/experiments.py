@@ -91,9 +91,7 @@ _experiment(
     "Run one method: warm_start, unless --methods says otherwise.",
     {"methods": ["warm_start"]},
 )
-_experiment(
-    "compare", "Compare ways to start a session, side by side over the same mini-batches.", {}
-)
+_experiment("compare", "Compare ways to start a session over the same mini-batches.", {})
 
 
 @app.command()

@@ -11,7 +11,7 @@ from ebbflow.cli.options import AsJson, RunPath
 app = typer.Typer()
 
 
-@app.command()
+@app.command(short_help="Show each method's recovery time, gain and cost.")
 def metrics(
     folder: RunPath,
     target: Annotated[

@@ -1,4 +1,4 @@
-"""Runs a command line: a sentence and exit code 2 for whatever the user can mend."""
+"""Runs a command line: one sentence and exit code 2 for any mistake that a user can mend."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import typer
 
 from ebbflow.core.errors import EbbflowError
 
+# An unknown option, a missing argument, a value of the wrong kind. Their common base class has a
+# different name and home in every few versions of typer, some of which take it from click and some
+# of which do not install click; all versions export BadParameter, which inherits from it.
+USAGE_ERRORS: tuple[type[Exception], ...] = tuple(
+    base
+    for base in typer.BadParameter.__mro__
+    if issubclass(base, Exception) and hasattr(base, "format_message")
+)
+
 
 def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line called ``name`` and exit with its code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name=name, standalone_mode=False)
     except EbbflowError as error:
         if error.details:
             typer.echo(error.details, err=True)
         _fail(name, str(error))
-    except typer.TyperException as error:  # an unknown option, a missing argument
+    except USAGE_ERRORS as error:
         sentence = getattr(error, "format_message", error.__str__)().rstrip(".")
         _fail(name, f"{sentence}; see `{name} --help`")
     except (KeyboardInterrupt, typer.Abort):
