@@ -46,12 +46,13 @@ lint: $(STAMP) ## check style, format, types and the direction of imports
 paper: $(STAMP) ## write docs/reproduction.md and its pictures from the kept results; runs nothing
 	$(ENV) $(BIN)/python -m chang2025 page
 
-# The data that the cells need are looked for as ever: EBBFLOW_DATA, or `ebbflow data get`.
-bench: $(STAMP) ## time everything, the peers too if `make peers` made them; writes docs/performance.md
+# NAMES="W1 scaling" measures only these suites. Cells read their data from EBBFLOW_DATA, or from where
+# `ebbflow data get` puts it.
+bench: $(STAMP) ## time ebbflow, beside the peers of `make peers` if any; writes docs/performance.md
 	$(ENV) $(BIN)/python -m benchmarks $(NAMES) --out docs/performance.md \
 	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
 
-peers: $(STAMP) ## make an environment for each simulator that `make bench` is to measure beside us
+peers: $(STAMP) ## set up the other simulators that `make bench` then measures as well
 	$(BIN)/python benchmarks/peers/install.py build/peers
 
 clean: ## remove caches and builds; .venv and runs stay

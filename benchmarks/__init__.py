@@ -1,1 +1,1 @@
-"""Benchmarks: how long the work takes, beside what else does the same work."""
+"""Benchmarks: how long ebbflow takes, beside other simulators and plain loops."""

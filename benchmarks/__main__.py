@@ -1,6 +1,7 @@
-"""`python -m benchmarks`: times the work on this machine."""
+"""`python -m benchmarks`: times ebbflow on this machine."""
 
 from benchmarks.cli import app
 from ebbflow.cli.running import run_app
 
-run_app(app, "python -m benchmarks")
+if __name__ == "__main__":
+    run_app(app, "python -m benchmarks")

@@ -1,4 +1,4 @@
-"""bench: how long the work takes."""
+"""`python -m benchmarks`: times the workloads, the paper's cells and the scaling curves."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import typer
 
 from ebbflow.core.errors import EbbflowError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.command("bench")
-def bench(
+@app.command()
+def benchmarks(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME",
-            help="W1, W2, W3, W4, texts, cells, scaling, profile; by default all of them.",
+            metavar="NAME...",
+            help="W1, W2, W3, W4, texts, cells, scaling, profile; all of them by default.",
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="Of which the median counts.")
+        int, typer.Option("--repeats", min=1, help="Repeats; the median counts.")
     ] = 7,
     peers: Annotated[
         Path | None,
@@ -30,17 +30,17 @@ def bench(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PAGE", help="A page to write, with numbers and a picture."),
+        typer.Option("--out", metavar="PAGE", help="Write a page with its numbers and a picture."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Time the works, the paper's cells and the scaling curves, after checking equal results."""
+    """Time ebbflow on this machine, after checking that all contenders give the same results."""
     from benchmarks.run import chosen, measure
 
     wanted = chosen(names or [])
-    from benchmarks.page import suite_text, write_page
+    from benchmarks.performance_page import suite_text, write_page
     from benchmarks.results import Results
 
     if out is not None and not out.parent.is_dir():
@@ -49,21 +49,21 @@ def bench(
         from benchmarks.peer_runs import known_peers
 
         known_peers(peers)
-    found, missing = [], []
+    suites, failures = [], []
     for name in wanted:
         try:
             suite = measure(name, repeats, peers)
-        except EbbflowError as error:  # the others are measured all the same
-            missing.append(f"{name} is not measured: {error}")
+        except EbbflowError as error:  # the other suites are still measured
+            failures.append(f"{name} is not measured: {error}")
             continue
-        found.append(suite)
+        suites.append(suite)
         if out is not None:
             write_page(out, [suite])
         if not json:
             typer.echo(suite_text(suite))
     if json:
-        typer.echo(Results().updated(found).model_dump_json(indent=1))
-    elif out is not None and found:
+        typer.echo(Results().updated(suites).model_dump_json(indent=1))
+    elif out is not None and suites:
         typer.echo(f"page     {out}")
-    if missing:
-        raise EbbflowError("; ".join(missing))
+    if failures:
+        raise EbbflowError("; ".join(failures))

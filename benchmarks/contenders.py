@@ -1,4 +1,4 @@
-"""What is timed in this process: our rounds, a plain loop, and the products alone."""
+"""The contenders of this process: our engines, a plain torch loop, and parts of a round alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.timing import threads
-from benchmarks.works import Work
+from benchmarks.workloads import Workload
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Broadcast, Population
@@ -27,39 +27,39 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def fast_engine(work: Work, workers: int | None = None) -> Engine:
+def fast_engine(workload: Workload, workers: int | None = None) -> Engine:
     """Return the engine that an experiment with this model runs on."""
-    return engine_for(work.model, work.examples, work.recipe, workers=workers)
+    return engine_for(workload.model, workload.examples, workload.recipe, workers=workers)
 
 
-class Rounds:
-    """Rounds of an algorithm with one of our engines, for one or several methods side by side."""
+class EngineRounds:
+    """Rounds of one algorithm on one of our engines, for one or several models in lockstep."""
 
     def __init__(
         self,
-        work: Work,
+        workload: Workload,
         engine: Engine,
         models: Sequence[ModelState] = (),
         algorithm: str = "fedavg",
     ) -> None:
-        self.work = work
+        self.workload = workload
         self.engine = engine
-        self.models = list(models) or [work.initial]
+        self.models = list(models) or [workload.initial]
         self.turn = 0
         self._algorithm = ALGORITHMS[algorithm]()
-        samples = work.cohorts[0].samples
-        everybody = Population(len(samples), sum(samples))
-        self._servers = [self._algorithm.init_server(m.theta, everybody) for m in self.models]
+        samples = workload.cohorts[0].samples
+        population = Population(len(samples), sum(samples))
+        self._servers = [self._algorithm.init_server(m.theta, population) for m in self.models]
         self._clients: list[dict[int, State]] = [{} for _ in self.models]
 
     def __call__(self) -> None:
-        """Train one round: broadcast, local steps, sums, the server's step."""
+        """Train one round: broadcast, local steps, sums, server step."""
         lanes = []
         for model, server, clients in zip(self.models, self._servers, self._clients, strict=True):
             theta, extras = self._algorithm.broadcast(model.theta, server)
             shared = Broadcast(theta, model.buffers, extras)
-            lanes.append(Lane(self._algorithm, shared, self.work.lr, clients))
-        trained = self.engine(lanes, self.work.cohort(self.turn))
+            lanes.append(Lane(self._algorithm, shared, self.workload.lr, clients))
+        trained = self.engine(lanes, self.workload.cohort(self.turn))
         for i, (total, states) in enumerate(trained):
             theta, self._servers[i] = self._algorithm.server_step(
                 self.models[i].theta, self._servers[i], total
@@ -69,23 +69,23 @@ class Rounds:
         self.turn += 1
 
 
-def starts(work: Work, count: int) -> list[ModelState]:
-    """Return models that differ, as those of methods that started a session differently."""
+def starts(workload: Workload, count: int) -> list[ModelState]:
+    """Return models that differ, like those of methods that start a session differently."""
     return [
         ModelState(
-            work.initial.theta
+            workload.initial.theta
             + 0.01
             * torch.randn(
-                work.initial.theta.shape, generator=torch_generator(0, "bench", "start", i)
+                workload.initial.theta.shape, generator=torch_generator(0, "bench", "start", i)
             ),
-            work.initial.buffers,
+            workload.initial.buffers,
         )
         for i in range(count)
     ]
 
 
-class _Texts(nn.Module):
-    """Averaged embeddings as one would write them: a dense gradient of the whole table."""
+class _DenseEmbedding(nn.Module):
+    """Averaged embeddings as usually written, with a dense gradient for the whole table."""
 
     def __init__(self, vocabulary: int, width: int, classes: int) -> None:
         super().__init__()
@@ -98,41 +98,42 @@ class _Texts(nn.Module):
         return logits
 
 
-class _Pure(nn.Module):
-    """Any other model of ours, through autograd."""
+class _FlatParameters(nn.Module):
+    """Any other model of ours, trained through autograd on its flat parameter vector."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, workload: Workload) -> None:
         super().__init__()
-        self.work = work
-        self.theta = nn.Parameter(work.initial.theta.clone())
+        self.workload = workload
+        self.theta = nn.Parameter(workload.initial.theta.clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        output, _ = self.work.model.forward(self.theta, self.work.initial.buffers, x, None, True)
+        output, _ = self.workload.model.forward(
+            self.theta, self.workload.initial.buffers, x, None, True
+        )
         return output.logits
 
 
-def _module(work: Work) -> nn.Module:
-    shapes = work.model.layout.shapes
-    if work.model.name == "softmax":
+def _module(workload: Workload) -> nn.Module:
+    shapes = workload.model.layout.shapes
+    if workload.model.name == "softmax":
         return nn.Linear(shapes[0][1], shapes[0][0])
-    if work.model.name == "embedding":
-        return _Texts(shapes[0][0], shapes[0][1], shapes[1][0])
-    return _Pure(work)
+    if workload.model.name == "embedding":
+        return _DenseEmbedding(shapes[0][0], shapes[0][1], shapes[1][0])
+    return _FlatParameters(workload)
 
 
 class PlainLoop:
-    """What most code does: a device after another, a module, autograd, ``torch.optim.SGD``.
+    """The usual loop: one device after another, a module, autograd, ``torch.optim.SGD``.
 
-    Models with batch statistics start every device from the initial buffers, which no gradient
-    depends on.
+    Every device starts from the initial batch statistics; no gradient depends on them.
     """
 
-    def __init__(self, work: Work, on_threads: int) -> None:
-        self.work = work
+    def __init__(self, workload: Workload, on_threads: int) -> None:
+        self.workload = workload
         self.turn = 0
         self._threads = on_threads
-        self._module = _module(work)
-        self._global = work.initial.theta.clone()
+        self._module = _module(workload)
+        self._global = workload.initial.theta.clone()
 
     @property
     def theta(self) -> Tensor:
@@ -141,7 +142,7 @@ class PlainLoop:
 
     def __call__(self) -> None:
         """Train one round."""
-        cohort = self.work.cohort(self.turn)
+        cohort = self.workload.cohort(self.turn)
         total = sum(cohort.samples)
         parameters = list(self._module.parameters())
         with threads(self._threads):
@@ -162,9 +163,9 @@ class PlainLoop:
                 parameter.copy_(part.view_as(parameter))
 
     def _train(self, steps: Sequence[Tensor]) -> None:
-        examples = self.work.examples
+        examples = self.workload.examples
         optimiser = torch.optim.SGD(
-            self._module.parameters(), self.work.lr, self.work.recipe.momentum
+            self._module.parameters(), self.workload.lr, self.workload.recipe.momentum
         )
         for rows in steps:
             optimiser.zero_grad()
@@ -173,82 +174,84 @@ class PlainLoop:
             optimiser.step()
 
 
-class Products:
-    """The two products of every step of softmax regression and nothing else.
+class ProductsOnly:
+    """Only the two matrix products of every step of softmax regression.
 
-    ``x W^T`` and ``C^T x`` over batches that lie ready, one single-threaded worker per core.
+    ``x W^T`` and ``C^T x`` over batches gathered in advance, one single-threaded worker per core.
     """
 
-    def __init__(self, work: Work, workers: int) -> None:
-        weight, _ = vector.unflatten(work.initial.theta, work.model.layout).values()
+    def __init__(self, workload: Workload, workers: int) -> None:
+        weight, _ = vector.unflatten(workload.initial.theta, workload.model.layout).values()
         self._pool = ThreadPoolExecutor(workers, "products", torch.set_num_threads, (1,))
         batches = [
-            work.examples.x[torch.from_numpy(rows)].flatten(1)
-            for steps in work.cohort(0).batches
+            workload.examples.x[torch.from_numpy(rows)].flatten(1)
+            for steps in workload.cohort(0).batches
             for rows in steps
         ]
-        slopes = {len(x): torch.rand(len(x), len(weight)) for x in batches}
+        gradients = {len(x): torch.rand(len(x), len(weight)) for x in batches}
         share = -(-len(batches) // workers)
         self._shares = [batches[at : at + share] for at in range(0, len(batches), share)]
-        self._weight, self._slopes = weight, slopes
+        self._weight, self._gradients = weight, gradients
 
     def __call__(self) -> None:
-        """Take the products of one round."""
+        """Compute the products of one round."""
         for _ in self._pool.map(self._multiply, self._shares):
             pass
 
     def _multiply(self, batches: Sequence[Tensor]) -> None:
         for x in batches:
             torch.mm(x, self._weight.T)
-            torch.mm(self._slopes[len(x)].T, x)
+            torch.mm(self._gradients[len(x)].T, x)
 
     def close(self) -> None:
         """Release the workers."""
         self._pool.shutdown()
 
 
-class Gather:
-    """The rows of every step, brought together and nothing else, one worker per core."""
+class GatherOnly:
+    """Only the gathering of the rows of every step, one worker per core."""
 
-    def __init__(self, work: Work, workers: int) -> None:
-        self.work = work
+    def __init__(self, workload: Workload, workers: int) -> None:
+        self.workload = workload
         self._pool = ThreadPoolExecutor(workers, "gather", torch.set_num_threads, (1,))
-        self._steps = [torch.from_numpy(rows) for steps in work.cohort(0).batches for rows in steps]
+        self._steps = [
+            torch.from_numpy(rows) for steps in workload.cohort(0).batches for rows in steps
+        ]
         self._share = -(-len(self._steps) // workers)
 
     def __call__(self) -> None:
-        """Bring the rows of one round together."""
+        """Gather the rows of one round."""
         firsts = range(0, len(self._steps), self._share)
         for _ in self._pool.map(self._gather, firsts):
             pass
 
     def _gather(self, first: int) -> None:
         for rows in self._steps[first : first + self._share]:
-            torch.index_select(self.work.examples.x, 0, rows)
+            torch.index_select(self.workload.examples.x, 0, rows)
 
     def close(self) -> None:
         """Release the workers."""
         self._pool.shutdown()
 
 
-class Draws:
-    """The drawing of every device's mini-batches and nothing else."""
+class DrawsOnly:
+    """Only the drawing of every device's mini-batches."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
         self.turn = 0
 
     def __call__(self) -> None:
         """Draw the mini-batches of one round."""
-        cohort = self.work.cohort(0)
+        cohort = self.workload.cohort(0)
         for device, shard in zip(cohort.devices, cohort.shards, strict=True):
             draw = generator(0, "bench", "draws", self.turn, device)
-            local_batches(draw, shard, len(cohort.batches[0]), self.work.batch, "one_pass")
+            local_batches(draw, shard, len(cohort.batches[0]), self.workload.batch, "one_pass")
         self.turn += 1
 
 
 class Gemm:
-    """One square product, on one thread: what the machine can do at best."""
+    """One square matrix product on one thread: an upper limit on the operations per second."""
 
     def __init__(self, size: int = 2048, dtype: torch.dtype = torch.float32) -> None:
         draw = torch_generator(0, "bench", "gemm")

@@ -1,4 +1,4 @@
-"""How much memory processes take, read from /proc (Linux; elsewhere nothing is known)."""
+"""Memory of processes, read from /proc; on systems without it every figure is 0."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import os
 from pathlib import Path
 from typing import Self
 
-from benchmarks.watching import Watching
+from benchmarks.sampling import PeriodicSampler
 
 _PROC = Path("/proc")
 
 
 def anonymous(pid: int) -> int:
-    """Return the bytes of a process that are its own and in no file, or 0 if it is gone."""
-    return status(pid, "RssAnon")
-
-
-def status(pid: int, field: str) -> int:
-    """Return the bytes in a field of a process's status, or 0 if they are not known."""
+    """Return a process's anonymous memory in bytes, or 0 if the process has ended."""
     try:
         lines = (_PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return 0
     for line in lines.splitlines():
         name, _, value = line.partition(":")
-        if name == field:
+        if name == "RssAnon":
             return int(value.split()[0]) * 1024
     return 0
 
@@ -34,12 +29,12 @@ def _parent(pid: int) -> int | None:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    # The name, in brackets, may hold anything; the parent is the second field after it.
+    # The name, in brackets, may hold any character; the parent is the second field after it.
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all that descend from it.
+    """Return a process and all its descendants.
 
     >>> os.getpid() in family(os.getppid())
     True
@@ -51,31 +46,28 @@ def family(pid: int) -> list[int]:
         for entry in _PROC.iterdir()
         if entry.name.isdigit()
     }
-    found = [pid]
-    for member in found:  # grows while it is read
-        found += [child for child, parent in parents.items() if parent == member]
-    return found
+    members = [pid]
+    for member in members:  # grows while it is read
+        members += [child for child, parent in parents.items() if parent == member]
+    return members
 
 
-class Peak(Watching):
-    """The largest anonymous memory of a process and its descendants while the block runs."""
+class PeakMemory(PeriodicSampler):
+    """The peak of anonymous memory of a process and its descendants while the block runs."""
 
-    def __init__(self, pid: int | None = None, every: float = 0.05) -> None:
-        super().__init__(every)
+    def __init__(self, pid: int | None = None, interval: float = 0.05) -> None:
+        super().__init__(interval)
         self.pid = os.getpid() if pid is None else pid
         self.bytes = 0
 
-    def look(self) -> int:
-        """Return what is taken at this moment."""
-        return sum(anonymous(member) for member in family(self.pid))
-
-    def _look(self) -> None:
-        self.bytes = max(self.bytes, self.look())
+    def _sample(self) -> None:
+        now = sum(anonymous(member) for member in family(self.pid))
+        self.bytes = max(self.bytes, now)
 
     def __enter__(self) -> Self:
-        self.bytes = self.look()
+        self._sample()
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._look()
+        self._sample()

@@ -1,14 +1,14 @@
-"""Other simulators on the same work, each in an environment and a process of its own.
+"""Other simulators on the same workload, each in an environment and a process of its own.
 
-A folder of environments holds ``peers.json``, which says how each one is started. A peer is told
-what to do by lines of JSON on its standard input and answers on its standard output:
+A folder of environments holds ``peers.json``, which says how each peer is started. The driver sends
+requests as lines of JSON to a peer's standard input, and the peer answers on its standard output:
 
-    it says        {"versions": {...}, "options": ["1", "2"], "note": "..."} when it is ready
-    is told        {"do": "round", "option": "1"}     and answers {"seconds": 0.25}
-    is told        {"do": "model", "path": "..."}     and answers {"path": "..."} once it is written
-    is told        {"do": "stop"}                     and ends
+    once ready, it sends    {"versions": {...}, "options": ["1", "2"], "note": "..."}
+    {"do": "round", "option": "1"}    is answered by {"seconds": 0.25}
+    {"do": "model", "path": "..."}    is answered by {"path": "..."} once the file is written
+    {"do": "stop"}                    ends the peer
 
-`benchmarks/peers` has the environments and the other side of this conversation.
+`benchmarks/peers` has the environments and the peers' side of this protocol.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.memory import Peak, family
+from benchmarks.memory import PeakMemory, family
 from ebbflow.core.errors import EbbflowError
 
 PEERS = "peers.json"
 PATIENCE = 600.0  # seconds for one answer: a first round may compile
-GRACE = 20.0  # seconds to end by itself
+GRACE = 20.0  # seconds that a peer has to end after a stop
 
 
 class PeerError(EbbflowError):
-    """A peer did not start, did not answer, or ended."""
+    """A peer did not start, did not answer, or ended early."""
 
 
 def known_peers(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return how each peer of a folder is started: its interpreter, its module, where to run it."""
+    """Return how each peer of a folder is started: interpreter, module and working folder."""
     path = folder / PEERS
     if not path.exists():
         raise EbbflowError(
             f"{folder} holds no {PEERS}: make the environments with "
             f"`python benchmarks/peers/install.py {folder}`"
         )
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    peers: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return peers
 
 
-class Peer:
-    """One peer at work."""
+class PeerProcess:
+    """A running peer."""
 
     def __init__(
         self,
         name: str,
         start: dict[str, Any],
-        work: Path,
+        workload: Path,
         scratch: Path,
         patience: float = PATIENCE,
     ) -> None:
@@ -65,8 +65,8 @@ class Peer:
         self.patience = patience
         self._scratch = scratch
         self._log = scratch / f"{name}.log"
-        surroundings = {
-            **{key: value for key, value in os.environ.items() if not _ours(key)},
+        environment = {
+            **{key: value for key, value in os.environ.items() if not _is_ours(key)},
             "PYTHONPATH": str(start["root"]),
             "HOME": str(scratch),
             "TMPDIR": str(scratch),
@@ -74,12 +74,12 @@ class Peer:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [start["python"], "-m", start["module"], str(work)],
+                [start["python"], "-m", start["module"], str(workload)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=start["root"],
-                env=surroundings,
+                env=environment,
                 start_new_session=True,
                 text=True,
             )
@@ -113,15 +113,15 @@ class Peer:
         if line is None:
             last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise PeerError(f"{self.name} ended: {last[-1] if last else 'it left no message'}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         stdin = self._process.stdin
         if stdin is None:  # never: it is a pipe
-            raise PeerError(f"{self.name} cannot be told anything")
+            raise PeerError(f"{self.name} has no standard input")
         if not stdin.closed:
-            with contextlib.suppress(BrokenPipeError):  # then its last words say why
+            with contextlib.suppress(BrokenPipeError):  # then _answer says why it ended
                 stdin.write(json.dumps(request) + "\n")
                 stdin.flush()
         return self._answer()
@@ -134,18 +134,18 @@ class Peer:
         """Return the averaged model."""
         path = self._scratch / f"{self.name}.npy"
         self._ask(do="model", path=str(path))
-        found: NDArray[np.floating[Any]] = np.load(path)
-        return found
+        theta: NDArray[np.floating[Any]] = np.load(path)
+        return theta
 
     def memory(self) -> int:
         """Run one round and return the peak of anonymous memory of all its processes, in bytes."""
-        with Peak(self._process.pid) as peak:
+        with PeakMemory(self._process.pid) as peak:
             self()
         self._members.update(family(self._process.pid))
         return peak.bytes
 
     def stop(self, grace: float = GRACE) -> None:
-        """End the peer and whatever it started, by force if it takes too long."""
+        """End the peer and its descendants, by force if they take too long."""
         self._members.update(family(self._process.pid))
         stdin = self._process.stdin
         if stdin is not None:
@@ -158,21 +158,21 @@ class Peer:
             self._process.kill()
             self._process.wait()
         for member in self._members - {self._process.pid}:
-            if _works_for(member, self._scratch):
+            if _belongs_to_peer(member, self._scratch):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
         self._listener.join(timeout=1)
 
 
-def _ours(variable: str) -> bool:
-    """Whether a variable of this process is none of a peer's: our modules, our engine's choice."""
+def _is_ours(variable: str) -> bool:
+    """Whether an environment variable is meant for this process only."""
     return variable.startswith("PYTHON") or variable == "MKL_CBWR"
 
 
-def _works_for(pid: int, scratch: Path) -> bool:
-    """Whether a process that is still there is one of the peer's: a number may be given again."""
+def _belongs_to_peer(pid: int, scratch: Path) -> bool:
+    """Whether a process is the peer's: its number may have been given to another one."""
     try:
-        surroundings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return f"HOME={scratch}".encode() in surroundings
+    return f"HOME={scratch}".encode() in variables

@@ -1,8 +1,8 @@
-"""Where the time goes: every thread is looked at many times a second.
+"""Where the time goes: a sampling profiler over all threads.
 
-A look notes, for each thread that computes, the innermost function of ebbflow that it is in, and
-counts it to a stage. Threads that wait are not counted. The library knows nothing of it, so a
-profile costs little and needs no timers in the code.
+Every sample takes, for each thread that computes, the innermost function of ebbflow on its stack,
+and counts it towards a stage. Waiting threads are not counted. The package itself has no timers, so
+that a profile costs little.
 """
 
 from __future__ import annotations
@@ -18,40 +18,50 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
-from benchmarks import works
-from benchmarks.contenders import Draws, Gather, Products, Rounds, cores, fast_engine, starts
-from benchmarks.results import Row, Suite
+import ebbflow
+from benchmarks import workloads
+from benchmarks.contenders import (
+    DrawsOnly,
+    EngineRounds,
+    GatherOnly,
+    ProductsOnly,
+    cores,
+    fast_engine,
+    starts,
+)
+from benchmarks.results import Measurement, Suite
+from benchmarks.sampling import PeriodicSampler
 from benchmarks.suites import PRODUCTS
 from benchmarks.timing import alternate, as_in_a_run, timed
-from benchmarks.watching import Watching
-from benchmarks.works import Work
+from benchmarks.workloads import Workload
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.core.types import Examples
 from ebbflow.runs.environment import machine, versions
 
-PACKAGE = Path(__file__).parents[1]
-EVERY = 0.002
+PACKAGE = Path(ebbflow.__file__).parent
+INTERVAL = 0.002
 SECONDS = 5.0
 TESTED = 10_000
 _WAITING = {"threading.py", "queue.py", "selectors.py", "socket.py", "connection.py"}
 _IDLE = {("thread.py", "_worker"), ("_base.py", "result"), ("_base.py", "result_iterator")}
 
 EVALUATION = "core/evaluate.py"
-# The innermost function of ours decides; a whole file where no function of it is named.
+# A file counts towards the stage that names it, else towards the stage of its longest folder.
 STAGES: dict[str, tuple[str, ...]] = {
-    "mini-batches: draws": ("core/rng.py", "data/batches.py", "world.py", "data/schedule.py"),
-    "mini-batches: gather": ("core/feed.py", "core/inputs.py"),
+    "mini-batches: draws": ("core/rng.py", "data/batches.py", "data/schedule.py"),
+    "mini-batches: gather": ("core/batching.py", "core/inputs.py"),
     "evaluation": (EVALUATION,),
     "forward and backward": ("models/",),
-    "local steps": ("core/local.py", "algorithms/", "core/vector.py"),
-    "fused local steps": ("engines/fused.py", "engines/native/__init__.py"),
-    "texts by coefficients": ("engines/sample_space.py", "engines/coefficients.py"),
+    "local steps": ("core/", "algorithms/"),
+    "fused local steps": ("engines/fused.py", "engines/native/"),
+    "texts": ("engines/texts/",),
     "engine": ("engines/",),
-    "sums and server": ("core/algorithm.py", "simulate.py"),
-    "starts and signatures": ("initialisers/", "core/signature.py", "history/"),
-    "records and files": ("runs.py", "records.py", "core/files.py", "report/"),
-    "set-up": ("experiment.py", "data/", "methods.py", "config.py", "layers.py"),
+    "rounds and server": ("core/algorithm.py", "simulation/"),
+    "starts and signatures": ("starts/", "core/signature.py", "core/sketch.py"),
+    "records and files": ("runs/", "core/files.py", "core/tensor_files.py", "report/"),
+    "set-up": ("experiment.py", "api.py", "cli/", "config/", "data/"),
+    "analysis": ("analysis/",),
 }
 OTHER = "other"
 
@@ -61,79 +71,81 @@ def stage_of(file: str) -> str:
 
     >>> stage_of("models/softmax.py"), stage_of("data/batches.py"), stage_of("data/idx.py")
     ('forward and backward', 'mini-batches: draws', 'set-up')
+    >>> stage_of("engines/texts/sparse.py"), stage_of("engines/vectorised.py")
+    ('texts', 'engine')
     """
-    exact = next((stage for stage, files in STAGES.items() if file in files), None)
-    if exact is not None:
-        return exact
-    folder = file.partition("/")[0] + "/"
-    return next((stage for stage, files in STAGES.items() if folder in files), OTHER)
+    places = {place: stage for stage, files in STAGES.items() for place in files}
+    matching = [
+        place
+        for place in places
+        if file == place or (place.endswith("/") and file.startswith(place))
+    ]
+    return places[max(matching, key=len)] if matching else OTHER
 
 
 @cache
 def _within(file: str) -> str | None:
-    """Return the name of a file within the package; None for those of others and of this one."""
+    """Return the name of a file within the package; None for a file outside it."""
     path = Path(file)
-    if path.is_relative_to(PACKAGE) and not path.is_relative_to(PACKAGE / "bench"):
-        return path.relative_to(PACKAGE).as_posix()
-    return None
+    return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else None
 
 
 def place_of(frame: FrameType | None) -> tuple[str, str] | None:
-    """Return file and function of the innermost frame of ours; None for a thread that waits.
+    """Return the file and function of a thread's innermost frame in ebbflow; None if it waits.
 
-    A forward pass of the evaluation belongs to the evaluation, whichever model's it is.
+    A forward pass within an evaluation counts as evaluation, whatever the model.
     """
     if frame is None:
         return None
     innermost = frame.f_code.co_filename.rpartition("/")[2]
     if innermost in _WAITING or (innermost, frame.f_code.co_name) in _IDLE:
         return None
-    found = None
+    place = None
     at: FrameType | None = frame
     while at is not None:
         file = _within(at.f_code.co_filename)
-        if file is not None and (found is None or file == EVALUATION):
-            found = file, at.f_code.co_name
+        if file is not None and (place is None or file == EVALUATION):
+            place = file, at.f_code.co_name
         at = at.f_back
-    return found or (OTHER, OTHER)
+    return place or (OTHER, OTHER)
 
 
-class Looks(Watching):
-    """Counts where the threads are while the block runs."""
+class StackSampler(PeriodicSampler):
+    """Counts which functions the threads are in while the block runs."""
 
-    def __init__(self, every: float = EVERY) -> None:
-        super().__init__(every)
+    def __init__(self, interval: float = INTERVAL) -> None:
+        super().__init__(interval)
         self.places: Counter[tuple[str, str]] = Counter()
-        self.looks = 0
-        self._interval = sys.getswitchinterval()
+        self.samples = 0
+        self._switch_interval = sys.getswitchinterval()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         own = threading.get_ident()
-        self.looks += 1
+        self.samples += 1
         for thread, frame in sys._current_frames().items():
             place = None if thread == own else place_of(frame)
             if place is not None:
                 self.places[place] += 1
 
     def __enter__(self) -> Self:
-        sys.setswitchinterval(self._every / 4)  # or a thread that computes would hold us up
+        sys.setswitchinterval(self._interval / 4)  # else computing threads would delay samples
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        sys.setswitchinterval(self._interval)
+        sys.setswitchinterval(self._switch_interval)
 
     def stages(self) -> dict[str, float]:
-        """Return the share of each stage, and how many threads were busy on average."""
+        """Return the share of each stage, and the average number of busy threads."""
         total = max(1, sum(self.places.values()))
         shares: Counter[str] = Counter()
         for (file, _), count in self.places.items():
             shares[stage_of(file)] += count
-        found = {stage: count / total for stage, count in shares.most_common()}
-        return found | {"busy threads": total / max(1, self.looks)}
+        by_stage = {stage: count / total for stage, count in shares.most_common()}
+        return by_stage | {"busy threads": total / max(1, self.samples)}
 
     def functions(self, most: int = 12) -> dict[str, float]:
-        """Return the share of the functions that take the most."""
+        """Return the shares of the functions that take the most time."""
         total = max(1, sum(self.places.values()))
         return {
             f"{file}: {name}": count / total
@@ -141,32 +153,32 @@ class Looks(Watching):
         }
 
 
-def watched(work: Callable[[], object], seconds: float = 0.0) -> Looks:
-    """Do something, again and again until so many seconds are over, and look."""
-    with Looks() as looks:
+def profiled(work: Callable[[], object], seconds: float = 0.0) -> StackSampler:
+    """Profile a function, repeated until the given seconds have passed."""
+    with StackSampler() as sampler:
         end = time.perf_counter() + seconds
         work()
         while time.perf_counter() < end:
             work()
-    return looks
+    return sampler
 
 
-def _parts(work: Work, repeats: int) -> list[Row]:
-    """Time a round, and what it consists of alone."""
+def _parts(workload: Workload, repeats: int) -> list[Measurement]:
+    """Time a round, and each of its parts alone."""
     with ExitStack() as stack, as_in_a_run():
-        engine = fast_engine(work)
-        products, gather = Products(work, cores()), Gather(work, cores())
-        for held in (engine, products, gather):
-            stack.callback(held.close)
-        count = min(TESTED, len(work.examples))
-        test = Examples(work.examples.x[:count], work.examples.y[:count])
+        engine = fast_engine(workload)
+        products, gather = ProductsOnly(workload, cores()), GatherOnly(workload, cores())
+        for resource in (engine, products, gather):
+            stack.callback(resource.close)
+        count = min(TESTED, len(workload.examples))
+        test = Examples(workload.examples.x[:count], workload.examples.y[:count])
 
         def evaluate() -> None:
-            engine.evaluate([work.initial], test)()
+            engine.evaluate([workload.initial], test)()
 
         contenders: dict[str, Callable[[], object]] = {
-            "a round of W1": Rounds(work, engine),
-            "drawing its mini-batches": Draws(work),
+            "a round of W1": EngineRounds(workload, engine),
+            "drawing its mini-batches": DrawsOnly(workload),
             "gathering its rows": gather,
             PRODUCTS: products,
             f"evaluating one model on {count:,} samples": evaluate,
@@ -174,7 +186,7 @@ def _parts(work: Work, repeats: int) -> list[Row]:
         for contender in contenders.values():
             contender()
         seconds = alternate({name: timed(part) for name, part in contenders.items()}, repeats)
-    return [Row(name=name, seconds=found) for name, found in seconds.items()]
+    return [Measurement(name=name, seconds=times) for name, times in seconds.items()]
 
 
 def _cell(settings: dict[str, object]) -> Callable[[], object]:
@@ -199,39 +211,39 @@ MNIST = {
 def profile(
     repeats: int,
     peers: Path | None = None,
-    work: Work | None = None,
+    workload: Workload | None = None,
     cell: dict[str, object] | None = None,
     seconds: float = SECONDS,
 ) -> Suite:
-    """Say where the time of a round of W1 and of a short MNIST cell goes."""
-    rounds_work = work or works.softmax_work()
-    found: dict[str, Looks] = {}
-    rows = _parts(rounds_work, repeats)
+    """Profile a round of W1 and a short MNIST cell."""
+    timed_workload = workload or workloads.softmax_workload()
+    samplers: dict[str, StackSampler] = {}
+    measurements = _parts(timed_workload, repeats)
     with as_in_a_run():
         for name, models in (
-            ("a round of W1, one method", [rounds_work.initial]),
-            ("a round of W1, four methods", starts(rounds_work, 4)),
+            ("a round of W1, one method", [timed_workload.initial]),
+            ("a round of W1, four methods", starts(timed_workload, 4)),
         ):
-            engine = fast_engine(rounds_work)
-            rounds = Rounds(rounds_work, engine, models)
+            engine = fast_engine(timed_workload)
+            rounds = EngineRounds(timed_workload, engine, models)
             rounds()
-            found[name] = watched(rounds, seconds)
+            samplers[name] = profiled(rounds, seconds)
             engine.close()
     short = "an MNIST cell, five sessions of ten rounds, four starts"
-    found[short] = watched(_cell(cell or dict(MNIST)))
+    samplers[short] = profiled(_cell(cell or dict(MNIST)))
     shares = {}
-    for name, looks in found.items():
-        shares[name] = looks.stages()
-        shares[f"{name}: functions"] = looks.functions()
+    for name, sampler in samplers.items():
+        shares[name] = sampler.stages()
+        shares[f"{name}: functions"] = sampler.functions()
     return Suite(
         name="profile",
-        title="where our time goes",
-        rows=rows,
+        title="where the time goes",
+        measurements=measurements,
         notes=[
-            "The first table times parts of a round of W1 alone, in turns with the whole. They "
-            "need not add up: workers overlap, and a fused kernel does several parts at once.",
-            f"Every {1000 * EVERY:g} ms each thread that computes is counted to the innermost "
-            "function of ours that it is in; threads that wait are not counted.",
+            "The first table times a round of W1 and its parts alone, in turns. The parts need not "
+            "add up: workers overlap, and the fused kernel does several parts at once.",
+            f"Every {1000 * INTERVAL:g} ms each computing thread is counted towards the innermost "
+            "function of ebbflow on its stack; waiting threads are not counted.",
         ],
         shares=shares,
         machine=machine(),

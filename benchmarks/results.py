@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: numbers in JSON, from which the page is written."""
+"""The measurements of a benchmark, stored as JSON; the performance page is written from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIGABYTE = 10**9
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration with three digits or so.
+    """Return a duration with about three significant digits.
 
     >>> [seconds_text(s) for s in (0.0421, 1.234, 75.2, 1510.0)]
     ['42.1 ms', '1.23 s', '75.2 s', '1510 s']
@@ -24,16 +24,17 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
-class _Record(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Row(_Record):
-    """One contender: the seconds of every repeat, and what else is known of it.
+class Measurement(_Frozen):
+    """One contender: the seconds of each repeat, and what else was measured.
 
-    ``difference`` is the largest one between its model and the reference's; ``memory`` the peak of
-    anonymous memory in bytes; ``operations`` the floating-point operations and ``steps`` the local
-    steps behind one repeat; ``devices`` the size on a scaling curve.
+    ``difference`` is the largest difference between an entry of its model and the reference
+    model's; ``memory`` the peak of anonymous memory in bytes; ``operations`` and ``steps`` the
+    floating-point operations and local steps of one repeat; ``devices`` the size of the session in
+    the scaling suite. ``peer`` marks another simulator.
     """
 
     name: str
@@ -52,64 +53,64 @@ class Row(_Record):
         return statistics.median(self.seconds)
 
 
-class Check(_Record):
-    """A bound that should hold, and what was found."""
+class Requirement(_Frozen):
+    """A measured value and the bound that it should keep."""
 
     what: str
-    found: float
+    value: float
     bound: float
     at_least: bool = False
     unit: str = "x"
 
     @property
     def met(self) -> bool:
-        """Whether it holds.
+        """Whether the value keeps the bound.
 
-        >>> Check(what="faster", found=2.9, bound=3, at_least=True).met
+        >>> Requirement(what="faster", value=2.9, bound=3, at_least=True).met
         False
         """
-        return self.found >= self.bound if self.at_least else self.found <= self.bound
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
-class Suite(_Record):
-    """The rows of one work, the bounds on them, and what they were measured with.
+class Suite(_Frozen):
+    """The measurements of one suite, its requirements, the machine and the versions used.
 
-    ``shares`` are of a profile: for each thing that was watched, where its time went.
+    ``shares`` belong to the profile: for each profiled program, the share of time per stage.
     """
 
     name: str
     title: str
-    rows: list[Row] = []
-    checks: list[Check] = []
+    measurements: list[Measurement] = []
+    requirements: list[Requirement] = []
     notes: list[str] = []
     shares: dict[str, dict[str, float]] = {}
     machine: dict[str, str] = {}
     versions: dict[str, str] = {}
 
 
-class Results(_Record):
-    """The suites that were measured, each in a run of its own, by name."""
+class Results(_Frozen):
+    """Suites by name; each was measured in a run of its own."""
 
     suites: dict[str, Suite] = {}
 
     def updated(self, suites: list[Suite]) -> Results:
-        """Return these results with newer suites in place of their predecessors."""
+        """Return these results with the given suites added or replaced."""
         return Results(suites=self.suites | {suite.name: suite for suite in suites})
 
 
 def read_results(path: Path) -> Results:
-    """Return what a file holds; nothing if there is none."""
+    """Return the results in a file; none if the file does not exist."""
     if not path.exists():
         return Results()
     try:
         return Results.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise EbbflowError(
-            f"{path} holds no results of a benchmark ({error.error_count()} mistakes): delete it"
+            f"{path} holds no benchmark results ({error.error_count()} errors): delete it"
         ) from None
 
 
 def write_results(path: Path, results: Results) -> None:
-    """Write results beside the page that is made of them."""
+    """Write results as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (results.model_dump_json(indent=1) + "\n").encode())

@@ -1,4 +1,4 @@
-"""A run of the benchmarks: suites by name, each in a fresh process."""
+"""Runs suites by name, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ SUITES = {
     "scaling": "benchmarks.scaling:scaling",
     "profile": "benchmarks.profile:profile",
 }
-"""Where each suite is: a function of the number of repeats and the folder of the peers."""
+"""The module and function of each suite; it takes the number of repeats and the peers' folder."""
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return the suites that were named, in the order of the page; without names all of them.
+    """Return the named suites in the order of the page; all of them if none is named.
 
     >>> chosen(["scaling", "w1"])
     ['W1', 'scaling']
     """
     by_lower = {name.lower(): name for name in SUITES}
-    found = []
+    wanted = set()
     for name in names:
         if name.lower() not in by_lower:
-            raise unknown(name, SUITES, "benchmark", "bench")
-        found.append(by_lower[name.lower()])
-    return [name for name in SUITES if name in found] if found else list(SUITES)
+            raise unknown(name, SUITES, "benchmark", "benchmarks")
+        wanted.add(by_lower[name.lower()])
+    return [name for name in SUITES if name in wanted or not names]
 
 
 def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
@@ -47,11 +47,11 @@ def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
 
 
 def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
-    """Measure a suite in a process that has done nothing else before."""
+    """Measure a suite in a new process, so that no earlier suite affects it."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
             return process.submit(_suite, SUITES[name], repeats, peers).result()
         except BrokenProcessPool:
             raise EbbflowError(
-                f"the process that measured {name} was killed, perhaps for want of memory"
+                f"the process that measured {name} was killed, perhaps for lack of memory"
             ) from None

@@ -1,4 +1,4 @@
-"""Sessions of more and more devices: what a local step costs, and what the memory does."""
+"""Sessions of growing size: the time of a local step and the memory of the process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.memory import Peak
-from benchmarks.results import Check, Row, Suite
+from benchmarks.memory import PeakMemory
+from benchmarks.results import Measurement, Requirement, Suite
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
@@ -24,11 +24,11 @@ from ebbflow.runs.environment import machine, versions
 SIZES = (100, 1_000, 10_000)
 POOL, SAMPLES, TESTED = 60_000, 600, 100
 STEPS = 5
-EQUAL = 1e-4  # between the losses that the two engines record
+TOLERANCE = 1e-4  # largest allowed difference between the losses of the two engines
 
 
 def pool(samples: int = POOL) -> Dataset:
-    """Return random data of MNIST's shape, with few test samples: it is training that is timed."""
+    """Return random data of MNIST's shape, with few test samples, because training is timed."""
     draw = torch_generator(0, "bench", "scaling")
     x = torch.rand(samples, 784, generator=draw)
     test = Examples(torch.rand(TESTED, 784, generator=draw), torch.arange(TESTED) % 10)
@@ -55,47 +55,50 @@ def configuration(devices: int, rounds: int, engine: str = "vectorised") -> Conf
     return layers.config()
 
 
-class _Held:
-    """What a process that measures one size keeps."""
+class _Prepared:
+    """What the process of one size prepares once and uses for every repeat."""
 
     dataset: Dataset
     config: Config
 
 
 def _prepare(devices: int, rounds: int) -> None:
-    _Held.dataset, _Held.config = pool(), configuration(devices, rounds)
+    _Prepared.dataset, _Prepared.config = pool(), configuration(devices, rounds)
 
 
 def _peak() -> int:
     """Run the experiment and return the peak of anonymous memory."""
-    with Peak() as peak:
-        experiment.run(_Held.config, dataset=_Held.dataset)
+    with PeakMemory() as peak:
+        experiment.run(_Prepared.config, dataset=_Prepared.dataset)
     return peak.bytes
 
 
 def _seconds() -> float:
     """Run the experiment and return how long it took."""
     start = time.perf_counter()
-    experiment.run(_Held.config, dataset=_Held.dataset)
+    experiment.run(_Prepared.config, dataset=_Prepared.dataset)
     return time.perf_counter() - start
 
 
-def engines_apart(devices: int = 5) -> float:
-    """Return the largest difference between the losses of the two engines."""
+def engine_difference(devices: int = 5) -> float:
+    """Return the largest difference between the losses of the two engines in a small session."""
     data = pool(2_000)
-    fast, plain = (
+    fast, reference = (
         [r.loss for r in experiment.run(configuration(devices, 2, kind), dataset=data).rounds]
         for kind in ("vectorised", "sequential")
     )
-    return max(abs(a - b) for a, b in zip(fast, plain, strict=True))
+    return max(abs(a - b) for a, b in zip(fast, reference, strict=True))
 
 
 def scaling(repeats: int, peers: Path | None = None, sizes: Sequence[int] = SIZES) -> Suite:
-    """Time a session of each size, in turns, every size in a process of its own."""
-    difference = engines_apart()
-    if not difference <= EQUAL:
-        raise EbbflowError(f"scaling: the engines' losses are {difference:.1e} apart: not timed")
-    # As many local steps for every size: smaller sessions run more rounds.
+    """Time sessions of each size in turns, every size in a process of its own."""
+    difference = engine_difference()
+    if not difference <= TOLERANCE:
+        raise EbbflowError(
+            f"scaling: the losses of the two engines differ by {difference:.1e}, more than "
+            f"{TOLERANCE:g}, so that nothing is timed"
+        )
+    # The same number of local steps for every size: smaller sessions run more rounds.
     rounds = {size: max(sizes) // size for size in sizes}
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
     with ExitStack() as stack:
@@ -109,8 +112,8 @@ def scaling(repeats: int, peers: Path | None = None, sizes: Sequence[int] = SIZE
         for _ in range(repeats):
             for size, process in processes.items():
                 seconds[size].append(process.submit(_seconds).result())
-    rows = [
-        Row(
+    measurements = [
+        Measurement(
             name=f"{size:,} devices",
             seconds=seconds[size],
             difference=difference,
@@ -121,20 +124,20 @@ def scaling(repeats: int, peers: Path | None = None, sizes: Sequence[int] = SIZE
         )
         for size in sizes
     ]
-    costs = [row.median / (row.steps or 1) for row in rows]
+    costs = [each.median / (each.steps or 1) for each in measurements]
     return Suite(
         name="scaling",
         title=f"sessions of {', '.join(f'{size:,}' for size in sizes)} devices",
-        rows=rows,
-        checks=[
-            Check(
+        measurements=measurements,
+        requirements=[
+            Requirement(
                 what="time of a local step, largest beside smallest",
-                found=max(costs) / min(costs),
+                value=max(costs) / min(costs),
                 bound=1.2,
             ),
-            Check(
+            Requirement(
                 what="anonymous memory, largest beside smallest",
-                found=max(memory.values()) / max(1, min(memory.values())),
+                value=max(memory.values()) / max(1, min(memory.values())),
                 bound=1.1,
             ),
         ],
@@ -142,7 +145,7 @@ def scaling(repeats: int, peers: Path | None = None, sizes: Sequence[int] = SIZE
             f"Softmax regression, FedAvg, {SAMPLES} samples a device from one pool of {POOL:,}, "
             f"{STEPS} local steps. Each size has a process of its own; a repeat is a whole "
             "`ebbflow.run`, set-up, draws and evaluation included. The difference is between the "
-            "losses of a small session with either engine."
+            "losses of the two engines in a small session."
         ],
         machine=machine(),
         versions=versions(),

@@ -1,4 +1,4 @@
-"""W1 to W4: equal results first, then seconds, contenders taking turns."""
+"""W1 to W4: results are checked for equality first; then the contenders are timed in turns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks import works
-from benchmarks.contenders import Gemm, PlainLoop, Products, Rounds, cores, fast_engine, starts
-from benchmarks.memory import Peak
-from benchmarks.peer_runs import Peer, PeerError, known_peers
-from benchmarks.results import Check, Row, Suite
+from benchmarks import workloads
+from benchmarks.contenders import (
+    EngineRounds,
+    Gemm,
+    PlainLoop,
+    ProductsOnly,
+    cores,
+    fast_engine,
+    starts,
+)
+from benchmarks.memory import PeakMemory
+from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
+from benchmarks.results import Measurement, Requirement, Suite
 from benchmarks.timing import Contender, alternate, as_in_a_run, ratio, timed
-from benchmarks.works import Work
+from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Engine
 from ebbflow.engines import Sequential, Vectorised
@@ -26,72 +34,77 @@ from ebbflow.models import at_precision, flops
 from ebbflow.runs.environment import has_bf16, machine, versions
 
 CHECKED_ROUNDS = 2
-ONE = "ebbflow"
+OURS = "ebbflow"
 BF16 = "ebbflow, bfloat16"
 LOCKSTEP = "ebbflow, four methods in lockstep"
-APART = "ebbflow, four methods one by one"
+ONE_BY_ONE = "ebbflow, four methods one by one"
 PRODUCTS = "the products alone"
 PLAIN = "plain loop in torch"
 GEMM = "a product of 2048 × 2048"
-# Largest difference between averaged models. A loop that averages models, not displacements, loses
-# the last digits of a large table.
+# Largest allowed difference between averaged models. A loop that averages models instead of
+# displacements loses the last digits of a large table.
 TOLERANCES = {"W1": 1e-6, "W2": 1e-5, "W3": 1e-5, "W4": 1e-4}
-DOUBLE = 1e-6  # in double precision; some peers add up in single precision all the same
+DOUBLE = 1e-6  # in double precision; some peers still add up in single precision
 IN_DOUBLE = (
-    "The difference is that of one round in double precision. In single precision rounding decides "
-    "on which side of zero some units lie, and gradients jump: no two orders of summation agree."
+    "The difference is that of one round in double precision. In single precision, rounding "
+    "decides whether some units are above or below zero, so that gradients jump: no two orders of "
+    "summation agree."
 )
 
 
 class Contest:
-    """Contenders on one work: each is checked against the reference, then all are timed."""
+    """Contenders on one workload: each is checked against the reference, then all are timed."""
 
     def __init__(
-        self, work: Work, rounds: int = CHECKED_ROUNDS, tolerance: float | None = None
+        self, workload: Workload, rounds: int = CHECKED_ROUNDS, tolerance: float | None = None
     ) -> None:
-        self.work = work
+        self.workload = workload
         self.rounds = rounds
-        self.tolerance = TOLERANCES[work.name] if tolerance is None else tolerance
+        self.tolerance = TOLERANCES[workload.name] if tolerance is None else tolerance
         self.contenders: dict[str, Contender] = {}
-        self.rows: dict[str, Row] = {}
+        self.measurements: dict[str, Measurement] = {}
         self.versions: dict[str, str] = {}
-        self.lost: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
 
     @cached_property
     def reference(self) -> Tensor:
-        """The model after the checked rounds, by the reference engine."""
-        plain = Rounds(self.work, Sequential(self.work.model, self.work.examples, self.work.recipe))
+        """The model of the reference engine after the checked rounds."""
+        workload = self.workload
+        engine = Sequential(workload.model, workload.examples, workload.recipe)
+        rounds = EngineRounds(workload, engine)
         for _ in range(self.rounds):
-            plain()
-        return plain.models[0].theta
+            rounds()
+        return rounds.models[0].theta
 
-    def apart(self, theta: Tensor) -> float:
-        """Return the largest difference between a model and the reference's."""
+    def difference(self, theta: Tensor) -> float:
+        """Return the largest difference between an entry of a model and of the reference."""
         return float((theta - self.reference).abs().max())
 
     def add(self, name: str, contender: Callable[[], object], theta: Callable[[], Tensor]) -> None:
-        """Let a contender of this process run the checked rounds, and take it in."""
-        with Peak() as peak:
+        """Check a contender of this process over the checked rounds, and enter it."""
+        with PeakMemory() as peak:
             for _ in range(self.rounds):
                 contender()
-        difference = self.apart(theta())
+        difference = self.difference(theta())
         if not difference <= self.tolerance:
             raise EbbflowError(
-                f"{self.work.name}: the model of {name} is {difference:.1e} away from the "
-                "reference's: nothing is timed"
+                f"{self.workload.name}: the model of {name} differs from the reference by "
+                f"{difference:.1e}, more than {self.tolerance:g}, so that nothing is timed"
             )
-        # The first has the process to itself; those after it would be charged for its memory.
-        memory = None if self.rows else peak.bytes
-        self.enter(name, timed(contender), Row(name=name, difference=difference, memory=memory))
+        # Only the first contender has the process to itself; later ones would include its memory.
+        memory = None if self.measurements else peak.bytes
+        self.enter(
+            name, timed(contender), Measurement(name=name, difference=difference, memory=memory)
+        )
 
-    def enter(self, name: str, contender: Contender, row: Row) -> None:
-        """Take in a contender that is checked already, or that has no model."""
+    def enter(self, name: str, contender: Contender, measurement: Measurement) -> None:
+        """Enter a contender that has been checked already or has no model."""
         self.contenders[name] = contender
-        self.rows[name] = row
+        self.measurements[name] = measurement
 
     def add_plain_loop(self, *, options: tuple[int, ...]) -> None:
-        """Take in the plain loop, on the number of threads that serves it best."""
-        loops = {count: PlainLoop(self.work, count) for count in options}
+        """Enter the plain loop with the number of threads that makes it fastest."""
+        loops = {count: PlainLoop(self.workload, count) for count in options}
         seconds = {}
         for count, loop in loops.items():
             name = f"{PLAIN}, {count} thread{'s' * (count > 1)}"
@@ -99,53 +112,58 @@ class Contest:
             seconds[name] = self.contenders[name]()
         for name in seconds:
             if name != min(seconds, key=seconds.__getitem__):
-                del self.contenders[name], self.rows[name]
+                del self.contenders[name], self.measurements[name]
 
     def add_peers(
         self, folder: Path, scratch: Path, stack: ExitStack, exact: Contest | None = None
     ) -> None:
-        """Start the peers of a folder and take in those that reach the same model.
+        """Start the peers of a folder and enter those that reach the same model.
 
-        With ``exact`` a peer is checked there, in a process of its own, and only timed here.
+        With ``exact``, a peer is checked in that contest, in a separate process, and only timed in
+        this one.
         """
         for contest in (self, exact):
             if contest is not None:
-                works.export(contest.work, scratch / contest.folder)
+                workloads.export(contest.workload, scratch / contest.folder)
         for name, start in known_peers(folder).items():
             own = scratch / name
             own.mkdir()
             try:
                 difference = None
                 if exact is not None:
-                    checked = Peer(name, start, scratch / exact.folder, own)
+                    checked = PeerProcess(name, start, scratch / exact.folder, own)
                     try:
-                        difference = exact.distance(checked)
+                        difference = exact.peer_difference(checked)
                     finally:
                         checked.stop()
-                peer = Peer(name, start, scratch / self.folder, own)
+                peer = PeerProcess(name, start, scratch / self.folder, own)
                 stack.callback(peer.stop)
                 self._add_peer(peer, exact or self, difference)
             except PeerError as error:
-                self.rows[name] = Row(name=name, peer=True, note=f"not measured: {error}")
+                self.measurements[name] = Measurement(
+                    name=name, peer=True, note=f"not measured: {error}"
+                )
 
     @property
     def folder(self) -> str:
-        """Where the work is exported to."""
-        return str(self.work.initial.theta.dtype)
+        """The name of the folder that the workload is exported to."""
+        return str(self.workload.initial.theta.dtype)
 
-    def distance(self, peer: Peer) -> float:
-        """Let a peer run the checked rounds and return how far its model is from the reference."""
+    def peer_difference(self, peer: PeerProcess) -> float:
+        """Return how far a peer's model is from the reference after the checked rounds."""
         for _ in range(self.rounds):
             peer()
-        return self.apart(torch.from_numpy(peer.theta()).to(self.reference))
+        return self.difference(torch.from_numpy(peer.theta()).to(self.reference))
 
-    def _add_peer(self, peer: Peer, judge: Contest, difference: float | None = None) -> None:
+    def _add_peer(self, peer: PeerProcess, judge: Contest, difference: float | None = None) -> None:
         self.versions |= peer.versions
         if difference is None:
-            difference = judge.distance(peer)
+            difference = judge.peer_difference(peer)
         if not difference <= judge.tolerance:
-            note = "not timed: its model is another one"
-            self.rows[peer.name] = Row(name=peer.name, difference=difference, peer=True, note=note)
+            note = "not timed: its model differs from the reference"
+            self.measurements[peer.name] = Measurement(
+                name=peer.name, difference=difference, peer=True, note=note
+            )
             return
         seconds = {}
         for option in peer.options:
@@ -154,79 +172,95 @@ class Contest:
         peer.option = min(seconds, key=seconds.__getitem__)
         note = "; ".join(part for part in (peer.option, peer.note) if part)
         memory = peer.memory()
-        row = Row(name=peer.name, difference=difference, memory=memory, peer=True, note=note)
-        self.enter(peer.name, partial(self._attempt, peer), row)
+        measurement = Measurement(
+            name=peer.name, difference=difference, memory=memory, peer=True, note=note
+        )
+        self.enter(peer.name, partial(self._attempt, peer), measurement)
 
-    def _attempt(self, peer: Peer) -> float:
-        """Run a peer's round, or note that it is lost: the others go on without it."""
-        if peer.name not in self.lost:
+    def _attempt(self, peer: PeerProcess) -> float:
+        """Run a peer's round; if it fails, note why and go on without it."""
+        if peer.name not in self.failures:
             try:
                 return peer()
             except PeerError as error:
-                self.lost[peer.name] = f"not measured: {error}"
+                self.failures[peer.name] = f"not measured: {error}"
         return math.nan
 
-    def run(self, repeats: int) -> list[Row]:
-        """Time everybody in turns and return the rows."""
-        found = alternate(self.contenders, repeats)
-        found |= {name: [] for name in self.lost}
+    def run(self, repeats: int) -> list[Measurement]:
+        """Time all contenders in turns and return their measurements."""
+        seconds = alternate(self.contenders, repeats)
+        seconds |= {name: [] for name in self.failures}
         return [
-            row.model_copy(
-                update={"seconds": found.get(name, []), "note": self.lost.get(name, row.note)}
+            measurement.model_copy(
+                update={
+                    "seconds": seconds.get(name, []),
+                    "note": self.failures.get(name, measurement.note),
+                }
             )
-            for name, row in self.rows.items()
+            for name, measurement in self.measurements.items()
         ]
 
 
 def _suite(
-    contest: Contest, rows: list[Row], checks: list[Check], notes: list[str] | None = None
+    contest: Contest,
+    measurements: list[Measurement],
+    requirements: list[Requirement],
+    notes: list[str] | None = None,
 ) -> Suite:
     return Suite(
-        name=contest.work.name,
-        title=contest.work.title,
-        rows=rows,
-        checks=checks,
+        name=contest.workload.name,
+        title=contest.workload.title,
+        measurements=measurements,
+        requirements=requirements,
         notes=notes or [],
         machine=machine(),
         versions=contest.versions | versions(),
     )
 
 
-def _against(rows: list[Row], ours: str, theirs: str) -> float:
-    found = {row.name: row.seconds for row in rows}
-    return ratio(found[ours], found[theirs])
+def _time_ratio(measurements: list[Measurement], one: str, other: str) -> float:
+    seconds = {each.name: each.seconds for each in measurements}
+    return ratio(seconds[one], seconds[other])
 
 
-def _fastest_peer(rows: list[Row]) -> str | None:
-    timed_peers = [row for row in rows if row.peer and row.seconds]
-    return min(timed_peers, key=lambda row: row.median).name if timed_peers else None
+def _fastest_peer(measurements: list[Measurement]) -> str | None:
+    timed_peers = [each for each in measurements if each.peer and each.seconds]
+    return min(timed_peers, key=lambda peer: peer.median).name if timed_peers else None
 
 
-def _peer_check(rows: list[Row], bound: float, ours: str = ONE) -> list[Check]:
-    fastest = _fastest_peer(rows)
+def _faster_than_peers(
+    measurements: list[Measurement], bound: float, ours: str = OURS
+) -> list[Requirement]:
+    fastest = _fastest_peer(measurements)
     if fastest is None:
         return []
     what = f"speed of {ours} beside the fastest peer ({fastest})"
-    return [Check(what=what, found=_against(rows, fastest, ours), bound=bound, at_least=True)]
+    return [
+        Requirement(
+            what=what, value=_time_ratio(measurements, fastest, ours), bound=bound, at_least=True
+        )
+    ]
 
 
-def w1(repeats: int, peers: Path | None = None, work: Work | None = None) -> Suite:
+def w1(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
     """Time softmax regression: one method, four, the products alone, a plain loop, the peers."""
-    contest_work = work or works.softmax_work()
+    contest_workload = workload or workloads.softmax_workload()
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
 
         def engine() -> Engine:
-            made = fast_engine(contest_work)
+            made = fast_engine(contest_workload)
             stack.callback(made.close)
             return made
 
-        contest = Contest(contest_work)
-        one = Rounds(contest_work, engine())
-        contest.add(ONE, one, lambda: one.models[0].theta)
-        together = Rounds(contest_work, engine(), starts(contest_work, 4))
+        contest = Contest(contest_workload)
+        one = EngineRounds(contest_workload, engine())
+        contest.add(OURS, one, lambda: one.models[0].theta)
+        together = EngineRounds(contest_workload, engine(), starts(contest_workload, 4))
         shared = engine()
-        alone = [Rounds(contest_work, shared, [model]) for model in starts(contest_work, 4)]
+        alone = [
+            EngineRounds(contest_workload, shared, [model]) for model in starts(contest_workload, 4)
+        ]
         together()
         for rounds in alone:
             rounds()
@@ -234,131 +268,148 @@ def w1(repeats: int, peers: Path | None = None, work: Work | None = None) -> Sui
             float((a.theta - b.models[0].theta).abs().max())
             for a, b in zip(together.models, alone, strict=True)
         )
-        contest.enter(LOCKSTEP, timed(together), Row(name=LOCKSTEP, difference=difference))
+        contest.enter(LOCKSTEP, timed(together), Measurement(name=LOCKSTEP, difference=difference))
 
         def one_by_one() -> None:
             for rounds in alone:
                 rounds()
 
-        contest.enter(APART, timed(one_by_one), Row(name=APART))
-        products = Products(contest_work, cores())
+        contest.enter(ONE_BY_ONE, timed(one_by_one), Measurement(name=ONE_BY_ONE))
+        products = ProductsOnly(contest_workload, cores())
         stack.callback(products.close)
         products()
-        contest.enter(PRODUCTS, timed(products), Row(name=PRODUCTS))
+        contest.enter(PRODUCTS, timed(products), Measurement(name=PRODUCTS))
         contest.add_plain_loop(options=_thread_options())
         if peers is not None:
             contest.add_peers(peers, scratch, stack)
-        rows = contest.run(repeats)
-    checks = [
-        *_peer_check(rows, 3),
-        Check(
-            what="time beside the products alone", found=_against(rows, ONE, PRODUCTS), bound=2.5
+        measurements = contest.run(repeats)
+    requirements = [
+        *_faster_than_peers(measurements, 3),
+        Requirement(
+            what="time beside the products alone",
+            value=_time_ratio(measurements, OURS, PRODUCTS),
+            bound=2.5,
         ),
-        Check(what="four in lockstep beside one", found=_against(rows, LOCKSTEP, ONE), bound=3.5),
-        Check(
+        Requirement(
+            what="four in lockstep beside one",
+            value=_time_ratio(measurements, LOCKSTEP, OURS),
+            bound=3.5,
+        ),
+        Requirement(
             what="four in lockstep beside four one by one",
-            found=_against(rows, LOCKSTEP, APART),
+            value=_time_ratio(measurements, LOCKSTEP, ONE_BY_ONE),
             bound=1,
         ),
     ]
     notes = [
-        "Mini-batches are drawn beforehand, for everybody. The difference of the four in lockstep "
-        "is from the same four one by one."
+        "Mini-batches are drawn in advance for all contenders. The difference of the four methods "
+        "in lockstep is from the same four run one by one."
     ]
-    return _suite(contest, rows, checks, notes)
+    return _suite(contest, measurements, requirements, notes)
 
 
-def _with_us(work: Work, tolerance: float, stack: ExitStack, workers: int | None = None) -> Contest:
-    """Return a contest in which our engine has run one checked round."""
-    contest = Contest(work, 1, tolerance)
-    engine = fast_engine(work, workers)
+def _contest_with_ours(
+    workload: Workload, tolerance: float, stack: ExitStack, workers: int | None = None
+) -> Contest:
+    """Return a contest that our engine has entered after one checked round."""
+    contest = Contest(workload, 1, tolerance)
+    engine = fast_engine(workload, workers)
     stack.callback(engine.close)
-    rounds = Rounds(work, engine)
-    contest.add(ONE, rounds, lambda: rounds.models[0].theta)
+    rounds = EngineRounds(workload, engine)
+    contest.add(OURS, rounds, lambda: rounds.models[0].theta)
     return contest
 
 
-def _take_differences(contest: Contest, exact: Contest) -> None:
-    """Report the differences that were found in double precision."""
-    for name, row in exact.rows.items():
-        contest.rows[name] = contest.rows[name].model_copy(update={"difference": row.difference})
+def _copy_differences(contest: Contest, exact: Contest) -> None:
+    """Report the differences that were measured in double precision."""
+    for name, checked in exact.measurements.items():
+        contest.measurements[name] = contest.measurements[name].model_copy(
+            update={"difference": checked.difference}
+        )
 
 
-def w2(repeats: int, peers: Path | None = None, work: Work | None = None) -> Suite:
+def w2(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
     """Time the convolutional network in single precision."""
-    contest_work = work or works.cnn_work()
+    contest_workload = workload or workloads.cnn_workload()
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        contest = _with_us(contest_work, math.inf, stack)
-        exact = _with_us(works.in_double(contest_work), DOUBLE, stack)
-        _take_differences(contest, exact)
-        lower = at_precision(contest_work.model, "bf16")
-        engine = Vectorised(lower, contest_work.examples, contest_work.recipe)
+        contest = _contest_with_ours(contest_workload, math.inf, stack)
+        exact = _contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack)
+        _copy_differences(contest, exact)
+        lower = at_precision(contest_workload.model, "bf16")
+        engine = Vectorised(lower, contest_workload.examples, contest_workload.recipe)
         stack.callback(engine.close)
-        rounded = Rounds(contest_work, engine)
+        rounded = EngineRounds(contest_workload, engine)
         for _ in range(contest.rounds):
             rounded()
-        difference = contest.apart(rounded.models[0].theta)
+        difference = contest.difference(rounded.models[0].theta)
         note = "difference in single precision"
-        contest.enter(BF16, timed(rounded), Row(name=BF16, difference=difference, note=note))
+        contest.enter(
+            BF16, timed(rounded), Measurement(name=BF16, difference=difference, note=note)
+        )
         if peers is not None:
             contest.add_peers(peers, scratch, stack, exact)
-        rows = contest.run(repeats)
-    checks = _peer_check(rows, 1)
+        measurements = contest.run(repeats)
+    requirements = _faster_than_peers(measurements, 1)
     if has_bf16():
-        checks += _peer_check(rows, 2, BF16)
-        notes = [IN_DOUBLE, "In bfloat16 the model is another one, by the difference."]
+        requirements += _faster_than_peers(measurements, 2, BF16)
+        notes = [IN_DOUBLE, "In bfloat16 the model differs, by the figure in its row."]
     else:
         notes = [
             IN_DOUBLE,
-            "This processor has no instructions for bfloat16: products take operands that are "
-            "rounded to it and are computed in float32, which shows what bfloat16 does to a model "
-            "and gains no time.",
+            "This processor has no bfloat16 instructions: operands are rounded to bfloat16 and "
+            "multiplied in float32, which shows the effect on the model but saves no time.",
         ]
-    return _suite(contest, rows, checks, notes)
+    return _suite(contest, measurements, requirements, notes)
 
 
-def w3(repeats: int, peers: Path | None = None, work: Work | None = None) -> Suite:
-    """Time one step of ResNet-18 on one thread, beside what a plain product reaches."""
-    contest_work = work or works.resnet_work()
+def w3(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
+    """Time one step of ResNet-18 on one thread, beside a plain matrix product."""
+    contest_workload = workload or workloads.resnet_workload()
     with ExitStack() as stack, as_in_a_run():
-        contest = _with_us(contest_work, math.inf, stack, workers=1)
+        contest = _contest_with_ours(contest_workload, math.inf, stack, workers=1)
         contest.add_plain_loop(options=(1,))
-        exact = _with_us(works.in_double(contest_work), DOUBLE, stack, workers=1)
+        exact = _contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack, workers=1)
         exact.add_plain_loop(options=(1,))
-        _take_differences(contest, exact)
+        _copy_differences(contest, exact)
         gemm = Gemm()
         gemm()
-        contest.enter(GEMM, timed(gemm), Row(name=GEMM))
-        rows = contest.run(repeats)
-    step = 3 * flops(contest_work.model, contest_work.examples.x[:2]) * len(contest_work.examples)
-    rows = [
-        row.model_copy(update={"operations": gemm.operations if row.name == GEMM else step})
-        for row in rows
+        contest.enter(GEMM, timed(gemm), Measurement(name=GEMM))
+        measurements = contest.run(repeats)
+    step = (
+        3
+        * flops(contest_workload.model, contest_workload.examples.x[:2])
+        * len(contest_workload.examples)
+    )
+    measurements = [
+        each.model_copy(update={"operations": gemm.operations if each.name == GEMM else step})
+        for each in measurements
     ]
     notes = [
         IN_DOUBLE,
         "A step is counted as three forward passes, two operations for each multiply-add of a "
         "convolution or a product.",
     ]
-    return _suite(contest, rows, [], notes)
+    return _suite(contest, measurements, [], notes)
 
 
-def w4(repeats: int, peers: Path | None = None, work: Work | None = None) -> Suite:
+def w4(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
     """Time averaged embeddings beside a loop whose gradients are as large as the table."""
-    contest_work = work or works.text_work()
+    contest_workload = workload or workloads.text_workload()
     with ExitStack() as stack, as_in_a_run():
-        contest = Contest(contest_work, rounds=1)
-        engine = fast_engine(contest_work)
+        contest = Contest(contest_workload, rounds=1)
+        engine = fast_engine(contest_workload)
         stack.callback(engine.close)
-        rounds = Rounds(contest_work, engine)
-        contest.add(ONE, rounds, lambda: rounds.models[0].theta)
+        rounds = EngineRounds(contest_workload, engine)
+        contest.add(OURS, rounds, lambda: rounds.models[0].theta)
         contest.add_plain_loop(options=_thread_options())
-        rows = contest.run(repeats)
-    (plain,) = (row.name for row in rows if row.name.startswith(PLAIN))
-    found = _against(rows, plain, ONE)
-    check = Check(what="speed beside the plain loop", found=found, bound=10, at_least=True)
-    return _suite(contest, rows, [check])
+        measurements = contest.run(repeats)
+    (plain,) = (each.name for each in measurements if each.name.startswith(PLAIN))
+    speed = _time_ratio(measurements, plain, OURS)
+    requirement = Requirement(
+        what="speed beside the plain loop", value=speed, bound=10, at_least=True
+    )
+    return _suite(contest, measurements, [requirement])
 
 
 def _thread_options() -> tuple[int, ...]:

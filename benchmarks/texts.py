@@ -1,4 +1,4 @@
-"""Averaged embeddings under every algorithm: the sample space beside whole vectors."""
+"""Averaged embeddings under every algorithm: in the sample space and on whole vectors."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks import works
-from benchmarks.contenders import Rounds, fast_engine
-from benchmarks.memory import Peak
-from benchmarks.results import GIGABYTE, Check, Row, Suite
+from benchmarks import workloads
+from benchmarks.contenders import EngineRounds, fast_engine
+from benchmarks.memory import PeakMemory
+from benchmarks.results import GIGABYTE, Measurement, Requirement, Suite
 from benchmarks.timing import alternate, as_in_a_run, ratio, timed
-from benchmarks.works import Work
+from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.engines import Sequential
 from ebbflow.runs.environment import machine, versions
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "moon", "fedacg")
-TIMED = 25  # devices: both take them one by one, and the plain way takes long
-ALL = 100  # devices of the process whose memory is measured
+TIMED = 25  # devices: fewer than in W4, because whole vectors take long
+ALL = 100  # devices in the process whose memory is measured
 CHECKED_DEVICES, CHECKED_ROUNDS = 4, 3
-EQUAL = 1e-6  # between the models, in double precision
+TOLERANCE = 1e-6  # largest allowed difference between the models, in double precision
 WHOLE = ", whole vectors"
 
 
-def apart(algorithm: str, work: Work) -> float:
-    """Return the largest difference between the two models after some rounds in float64."""
-    exact = works.in_double(work)
+def model_difference(algorithm: str, workload: Workload) -> float:
+    """Return the largest difference between the two models after a few rounds in float64."""
+    exact = workloads.in_double(workload)
     engine = fast_engine(exact)
     try:
         both = [
-            Rounds(exact, each, algorithm=algorithm)
+            EngineRounds(exact, each, algorithm=algorithm)
             for each in (Sequential(exact.model, exact.examples, exact.recipe), engine)
         ]
         for _ in range(CHECKED_ROUNDS):
@@ -39,16 +39,16 @@ def apart(algorithm: str, work: Work) -> float:
                 rounds()
     finally:
         engine.close()
-    plain, ours = (rounds.models[0].theta for rounds in both)
-    return float((plain - ours).abs().max())
+    reference, ours = (rounds.models[0].theta for rounds in both)
+    return float((reference - ours).abs().max())
 
 
 def _peak(algorithm: str, shape: tuple[int, ...]) -> int:
-    """Train some rounds in this process and return its peak of anonymous memory."""
-    with as_in_a_run(), Peak() as peak:
-        work = works.text_work(ALL, *shape)
-        engine = fast_engine(work)
-        rounds = Rounds(work, engine, algorithm=algorithm)
+    """Train a few rounds in this process and return its peak of anonymous memory."""
+    with as_in_a_run(), PeakMemory() as peak:
+        workload = workloads.text_workload(ALL, *shape)
+        engine = fast_engine(workload)
+        rounds = EngineRounds(workload, engine, algorithm=algorithm)
         for _ in range(CHECKED_ROUNDS):
             rounds()
         engine.close()
@@ -56,44 +56,50 @@ def _peak(algorithm: str, shape: tuple[int, ...]) -> int:
 
 
 def texts(repeats: int, peers: Path | None = None, shape: tuple[int, ...] = ()) -> Suite:
-    """Time a round of every algorithm in the sample space and on whole vectors, in turns.
+    """Time a round of each algorithm in the sample space and on whole vectors, in turns.
 
     Args:
-        repeats: Of which the median counts.
-        peers: Not used: no peer trains texts without whole vectors.
-        shape: Of the work, from the texts of a device on; by default that of W4.
+        repeats: How often each round is timed.
+        peers: Not used: every peer trains whole vectors.
+        shape: Arguments of `text_workload` after the number of devices; by default those of W4.
     """
-    timed_work = works.text_work(TIMED, *shape)
-    checked_work = works.text_work(CHECKED_DEVICES, *shape)
-    rows, checks = [], []
+    timed_workload = workloads.text_workload(TIMED, *shape)
+    checked_workload = workloads.text_workload(CHECKED_DEVICES, *shape)
+    measurements, requirements = [], []
     for algorithm in ALGORITHMS:
-        difference = apart(algorithm, checked_work)
-        if not difference <= EQUAL:
+        difference = model_difference(algorithm, checked_workload)
+        if not difference <= TOLERANCE:
             raise EbbflowError(
-                f"texts: the models of {algorithm} are {difference:.1e} apart: nothing is timed"
+                f"texts: the models of {algorithm} differ by {difference:.1e}, more than "
+                f"{TOLERANCE:g}, so that nothing is timed"
             )
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             memory = process.submit(_peak, algorithm, shape).result()
         with ExitStack() as stack, as_in_a_run():
-            engine = fast_engine(timed_work)
+            engine = fast_engine(timed_workload)
             stack.callback(engine.close)
-            plain = Sequential(timed_work.model, timed_work.examples, timed_work.recipe)
-            both = [Rounds(timed_work, each, algorithm=algorithm) for each in (engine, plain)]
-            both[0]()  # texts are made sparse and compared with each other once
+            reference = Sequential(
+                timed_workload.model, timed_workload.examples, timed_workload.recipe
+            )
+            both = [
+                EngineRounds(timed_workload, each, algorithm=algorithm)
+                for each in (engine, reference)
+            ]
+            both[0]()  # the first call makes the texts sparse and compares them with each other
             names = (algorithm, algorithm + WHOLE)
             contenders = dict(zip(names, map(timed, both), strict=True))
-            found = alternate(contenders, repeats)
-        ours, whole = (found[name] for name in names)
-        rows += [
-            Row(name=names[0], seconds=ours, difference=difference, memory=memory),
-            Row(name=names[1], seconds=whole),
+            seconds = alternate(contenders, repeats)
+        ours, whole = (seconds[name] for name in names)
+        measurements += [
+            Measurement(name=names[0], seconds=ours, difference=difference, memory=memory),
+            Measurement(name=names[1], seconds=whole),
         ]
         speed = ratio(whole, ours)
-        checks += [
-            Check(what=f"{algorithm}, speed", found=speed, bound=10, at_least=True),
-            Check(
+        requirements += [
+            Requirement(what=f"{algorithm}, speed", value=speed, bound=10, at_least=True),
+            Requirement(
                 what=f"{algorithm}, memory with {ALL} devices",
-                found=memory / GIGABYTE,
+                value=memory / GIGABYTE,
                 bound=2,
                 unit="GB",
             ),
@@ -101,8 +107,8 @@ def texts(repeats: int, peers: Path | None = None, shape: tuple[int, ...] = ()) 
     return Suite(
         name="texts",
         title=f"W4 with {TIMED} devices, under every algorithm",
-        rows=rows,
-        checks=checks,
+        measurements=measurements,
+        requirements=requirements,
         notes=[
             "In the sample space, and on whole vectors with the reference engine, device after "
             f"device. The difference is between the models of {CHECKED_DEVICES} devices after "

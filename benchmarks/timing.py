@@ -1,4 +1,4 @@
-"""Seconds that can be compared: contenders take turns, and each is given by its median."""
+"""Timing that allows comparison: contenders take turns, and medians are compared."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import torch
 
 from ebbflow.core.malloc import kept_memory
 
-REPEATS = 7
-
 Contender = Callable[[], float]
 """Does its work once and returns the seconds it took."""
 
 
 def timed(work: Callable[[], object]) -> Contender:
-    """Return a contender from a function."""
+    """Return a contender that times a function."""
 
     def contender() -> float:
         start = time.perf_counter()
@@ -29,30 +27,30 @@ def timed(work: Callable[[], object]) -> Contender:
 
 
 def alternate(contenders: Mapping[str, Contender], repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of every contender; they take turns, so a disturbance meets all alike.
+    """Return the seconds of each contender, run in turns so that disturbances affect all alike.
 
     >>> alternate({"a": lambda: 1.0, "b": lambda: 2.0}, 2)
     {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
     """
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, contender in contenders.items():
-            found[name].append(contender())
-    return found
+            seconds[name].append(contender())
+    return seconds
 
 
-def ratio(ours: list[float], theirs: list[float]) -> float:
-    """Return how many times as long one takes as the other, by medians.
+def ratio(numerator: list[float], denominator: list[float]) -> float:
+    """Return the ratio of two medians.
 
     >>> ratio([3.0, 1.0, 2.0], [4.0])
     0.5
     """
-    return statistics.median(ours) / statistics.median(theirs)
+    return statistics.median(numerator) / statistics.median(denominator)
 
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch compute on so many threads in this one."""
+    """Let torch use this many threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -63,6 +61,6 @@ def threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_a_run() -> Iterator[None]:
-    """Compute under the settings of an experiment: one thread here, freed memory is kept."""
+    """Apply the settings of an experiment: one torch thread, and freed memory is kept."""
     with threads(1), kept_memory():
         yield

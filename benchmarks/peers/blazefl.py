@@ -10,36 +10,42 @@ import torch
 from blazefl.contrib import fedavg
 from torch import nn
 
-from benchmarks.peers.nets import Batch, Examples, flat, net, set_threads
-from benchmarks.peers.talk import Talk, cores, read_work, thread_options, work_folder
+from benchmarks.peers.nets import Batch, TensorExamples, flat, net, set_threads
+from benchmarks.peers.protocol import (
+    DriverLink,
+    cores,
+    read_workload,
+    thread_options,
+    workload_folder,
+)
 
 ENDLESS = 10**9
 
 
-class Loader(list[Batch]):
+class BatchList(list[Batch]):
     """A list of mini-batches with the attribute that BlazeFL reads."""
 
     dataset = None
 
 
-class Data:
-    """Hands out a device's mini-batches of the running round."""
+class BlazeflBatches:
+    """Provides a device's mini-batches of the current round."""
 
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self, examples: TensorExamples) -> None:
         self.examples = examples
         self.turn = 0
 
     def get_dataloader(
         self, type_: Any, cid: int, batch_size: int, generator: Any = None
-    ) -> Loader:
-        return Loader(self.examples.batches(self.turn, cid))
+    ) -> BatchList:
+        return BatchList(self.examples.batches(self.turn, cid))
 
     def set_dataset(self, type_: Any, cid: int, dataset: Any) -> None:
         """Nothing is kept."""
 
 
-class Selector:
-    """Gives a fresh copy of the work's model."""
+class ModelCopies:
+    """Returns fresh copies of the workload's model."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -48,8 +54,8 @@ class Selector:
         return copy.deepcopy(self.module)
 
 
-class Serial(fedavg.FedAvgBaseClientTrainer):
-    """Gives every device an optimiser of its own: shipped, all share one, and its momentum."""
+class SerialTrainer(fedavg.FedAvgBaseClientTrainer):
+    """Gives every device its own optimiser; BlazeFL's devices would share one and its momentum."""
 
     def train(self, model_parameters: Any, train_loader: Any, cid: int) -> Any:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr)
@@ -57,12 +63,12 @@ class Serial(fedavg.FedAvgBaseClientTrainer):
 
 
 def main() -> None:
-    talk, work = Talk(), read_work(work_folder())
-    facts = work.facts
+    driver, workload = DriverLink(), read_workload(workload_folder())
+    facts = workload.facts
     fedavg.tqdm = lambda items, **_: items  # no progress bars
-    # The trainers make a plain SGD(lr); the work's has momentum.
+    # The trainers make a plain SGD(lr); the workload's has momentum.
     torch.optim.SGD = partial(torch.optim.SGD, momentum=facts["momentum"])  # type: ignore[misc,assignment]
-    data, selector = Data(Examples(work)), Selector(net(work))
+    data, selector = BlazeflBatches(TensorExamples(workload)), ModelCopies(net(workload))
     shared = {
         "model_selector": selector,
         "model_name": facts["model"],
@@ -74,12 +80,14 @@ def main() -> None:
     }
     server = fedavg.FedAvgBaseServerHandler(global_round=ENDLESS, sample_ratio=1.0, **shared)
     pool = f"a pool of {cores()} threads"
-    trainers = dict.fromkeys(thread_options(), Serial(epochs=1, lr=facts["lr"], **shared)) | {
+    trainers = dict.fromkeys(
+        thread_options(), SerialTrainer(epochs=1, lr=facts["lr"], **shared)
+    ) | {
         pool: fedavg.FedAvgThreadPoolClientTrainer(
             epochs=1, lr=facts["lr"], num_parallels=cores(), **shared
         )
     }
-    for option in talk.rounds(lambda: flat(server.model), ["blazefl", "torch"], list(trainers)):
+    for option in driver.rounds(lambda: flat(server.model), ["blazefl", "torch"], list(trainers)):
         set_threads("1 thread" if option == pool else option)
         trainer = trainers[option]
         devices = server.sample_clients()

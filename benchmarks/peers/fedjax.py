@@ -10,13 +10,19 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from benchmarks.peers.talk import Floats, Talk, Work, read_work, work_folder
+from benchmarks.peers.protocol import (
+    DriverLink,
+    ExportedWorkload,
+    Floats,
+    read_workload,
+    workload_folder,
+)
 
-NOTE = "handed the exact batches: its own batching would fill up the last one with repeats"
+NOTE = "given the exact batches: its own batching would pad the last one with repeats"
 
 
-class Device(fedjax.ClientDataset):
-    """A device's samples in the round's order, cut as the work says."""
+class DeviceDataset(fedjax.ClientDataset):
+    """A device's samples in the round's order, in mini-batches of the workload's size."""
 
     batch = 1
 
@@ -32,7 +38,7 @@ def linear(parameters: dict[str, Any], x: Any) -> Any:
 
 
 def convolutional(parameters: dict[str, Any], x: Any) -> Any:
-    """Return the logits of the work's network, normalised over the batch as in training."""
+    """Return the logits of the workload's network, normalised over the batch as in training."""
     for layer in range(5):
         x = jax.lax.conv_general_dilated(
             x,
@@ -54,9 +60,9 @@ def convolutional(parameters: dict[str, Any], x: Any) -> Any:
     return x @ parameters["fc2.weight"].T + parameters["fc2.bias"]
 
 
-def gradient(work: Work) -> Any:
-    """Return the gradient function that FedJAX asks for."""
-    logits = {"softmax": linear, "cnn": convolutional}[work.facts["model"]]
+def gradient(workload: ExportedWorkload) -> Any:
+    """Return the gradient function that FedJAX requires."""
+    logits = {"softmax": linear, "cnn": convolutional}[workload.facts["model"]]
 
     def loss(parameters: dict[str, Any], batch: dict[str, Any]) -> Any:
         scores = jax.nn.log_softmax(logits(parameters, batch["x"]))
@@ -67,29 +73,29 @@ def gradient(work: Work) -> Any:
 
 
 def main() -> None:
-    talk, work = Talk(), read_work(work_folder())
-    facts = work.facts
-    jax.config.update("jax_enable_x64", work.theta.dtype == np.float64)
-    jax.tree_map = jax.tree_util.tree_map  # gone from jax, and FedJAX still asks for it
-    Device.batch = facts["batch"]
+    driver, workload = DriverLink(), read_workload(workload_folder())
+    facts = workload.facts
+    jax.config.update("jax_enable_x64", workload.theta.dtype == np.float64)
+    jax.tree_map = jax.tree_util.tree_map  # removed from jax, but still used by FedJAX
+    DeviceDataset.batch = facts["batch"]
     averaging = fedjax.algorithms.fed_avg.federated_averaging(
-        gradient(work),
+        gradient(workload),
         fedjax.optimizers.sgd(facts["lr"], momentum=facts["momentum"]),
         fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(batch_size=facts["batch"]),
     )
-    state = averaging.init({name: jnp.asarray(value) for name, value in work.tensors().items()})
-    x, y = np.array(work.x), work.y.astype(np.int32)
+    state = averaging.init({name: jnp.asarray(value) for name, value in workload.tensors().items()})
+    x, y = np.array(workload.x), workload.y.astype(np.int32)
     keys = jax.random.split(jax.random.PRNGKey(0), facts["devices"])
 
     def theta() -> Floats:
         return np.concatenate([np.asarray(state.params[name]).ravel() for name in facts["names"]])
 
-    for turn, _ in enumerate(talk.rounds(theta, ["fedjax", "jax", "jaxlib"], note=NOTE)):
+    for turn, _ in enumerate(driver.rounds(theta, ["fedjax", "jax", "jaxlib"], note=NOTE)):
         clients = []
         for device in range(facts["devices"]):
-            rows = work.rows(turn, device)
-            clients.append((str(device), Device({"x": x[rows], "y": y[rows]}), keys[device]))
+            rows = workload.rows(turn, device)
+            clients.append((str(device), DeviceDataset({"x": x[rows], "y": y[rows]}), keys[device]))
         state, _ = averaging.apply(state, clients)
         jax.block_until_ready(state.params)
 

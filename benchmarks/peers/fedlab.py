@@ -16,18 +16,18 @@ from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from fedlab.core.standalone import StandalonePipeline
 
-from benchmarks.peers.nets import Batch, Examples, flat, net, set_threads
-from benchmarks.peers.talk import Talk, read_work, thread_options, work_folder
+from benchmarks.peers.nets import Batch, TensorExamples, flat, net, set_threads
+from benchmarks.peers.protocol import DriverLink, read_workload, thread_options, workload_folder
 
 
-class Over(Exception):  # noqa: N818 - no error: the driver wants no further round
-    """The driver wants no further round."""
+class NoMoreRounds(Exception):  # noqa: N818 - not an error
+    """The driver has asked the peer to stop."""
 
 
-class Data:
-    """Hands out a device's mini-batches of the running round, without a loader's overhead."""
+class FedlabBatches:
+    """Provides a device's mini-batches of the current round, without a loader's overhead."""
 
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self, examples: TensorExamples) -> None:
         self.examples = examples
         self.turn = 0
 
@@ -36,7 +36,7 @@ class Data:
 
 
 class Trainer(SGDSerialClientTrainer):
-    """Gives every device an optimiser of its own: shipped, all share one, and its momentum."""
+    """Gives every device its own optimiser; FedLab's devices would share one and its momentum."""
 
     momentum = 0.0
 
@@ -46,9 +46,9 @@ class Trainer(SGDSerialClientTrainer):
 
 
 class Pipeline(StandalonePipeline):
-    """Ends a round, and waits for the next, where FedLab would evaluate."""
+    """Ends a round where FedLab would evaluate, and waits for the next request."""
 
-    def __init__(self, handler: Any, trainer: Any, data: Data) -> None:
+    def __init__(self, handler: Any, trainer: Any, data: FedlabBatches) -> None:
         super().__init__(handler, trainer)
         self.data = data
         self.rounds: Iterator[str] = iter(())
@@ -60,25 +60,25 @@ class Pipeline(StandalonePipeline):
     def wait(self) -> None:
         option = next(self.rounds, None)
         if option is None:
-            raise Over
+            raise NoMoreRounds
         set_threads(option)
 
 
 def main() -> None:
-    talk, work = Talk(), read_work(work_folder())
-    module, data = net(work), Data(Examples(work))
-    trainer = Trainer(module, work.facts["devices"])
-    trainer.momentum = work.facts["momentum"]
+    driver, workload = DriverLink(), read_workload(workload_folder())
+    module, data = net(workload), FedlabBatches(TensorExamples(workload))
+    trainer = Trainer(module, workload.facts["devices"])
+    trainer.momentum = workload.facts["momentum"]
     trainer.setup_dataset(data)
-    trainer.setup_optim(1, work.facts["batch"], work.facts["lr"])
+    trainer.setup_optim(1, workload.facts["batch"], workload.facts["lr"])
     pipeline = Pipeline(SyncServerHandler(module, sys.maxsize, 1.0), trainer, data)
-    pipeline.rounds = talk.rounds(
+    pipeline.rounds = driver.rounds(
         lambda: flat(pipeline.handler.model), ["fedlab", "torch"], thread_options()
     )
     try:
         pipeline.wait()
         pipeline.main()
-    except Over:
+    except NoMoreRounds:
         pass
 
 

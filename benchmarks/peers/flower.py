@@ -18,28 +18,35 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn import functional
 
-from benchmarks.peers.nets import Examples, net
-from benchmarks.peers.talk import Floats, Talk, Work, cores, read_work, work_folder
+from benchmarks.peers.nets import TensorExamples, net
+from benchmarks.peers.protocol import (
+    DriverLink,
+    ExportedWorkload,
+    Floats,
+    cores,
+    read_workload,
+    workload_folder,
+)
 
 ENDLESS = 10**9
-FOLDER = "EBBFLOW_BENCH_WORK"  # how Ray's workers hear of it
+FOLDER = "EBBFLOW_BENCH_WORK"  # tells Ray's workers where the workload is
 client_app = ClientApp()
 server_app = ServerApp()
 
 
 @cache
-def _examples() -> Examples:
-    """Return the work's samples, once for every worker; all map the same file."""
-    return Examples(read_work(Path(os.environ[FOLDER])), mapped=True)
+def _examples() -> TensorExamples:
+    """Return the workload's samples, loaded once per worker; all workers map the same file."""
+    return TensorExamples(read_workload(Path(os.environ[FOLDER])), mapped=True)
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     examples = _examples()
-    facts = examples.work.facts
+    facts = examples.workload.facts
     turn = int(message.content["config"]["server-round"]) - 1
-    module = net(examples.work)
+    module = net(examples.workload)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     module.train()
     optimiser = torch.optim.SGD(module.parameters(), facts["lr"], facts["momentum"])
@@ -56,11 +63,11 @@ def train(message: Message, context: Context) -> Message:
     return Message(content=content, reply_to=message)
 
 
-class Rounds(FedAvg):
-    """Ends a round, and waits for the next, before each is configured."""
+class DrivenFedAvg(FedAvg):
+    """FedAvg that ends a round before the next one is configured, and waits for its request."""
 
-    def __init__(self, talk: Talk, work: Work) -> None:
-        devices = work.facts["devices"]
+    def __init__(self, driver: DriverLink, workload: ExportedWorkload) -> None:
+        devices = workload.facts["devices"]
         super().__init__(
             fraction_train=1.0,
             fraction_evaluate=0.0,
@@ -68,15 +75,15 @@ class Rounds(FedAvg):
             min_evaluate_nodes=0,
             min_available_nodes=devices,
         )
-        self._names = work.facts["names"]
+        self._names = workload.facts["names"]
         self._arrays: ArrayRecord | None = None
-        self._rounds = talk.rounds(
+        self._rounds = driver.rounds(
             self._theta, ["flwr", "ray", "torch"], note=f"Ray, {cores()} workers of one core"
         )
 
     def _theta(self) -> Floats:
         if self._arrays is None:
-            raise SystemExit("no round has begun")
+            raise SystemExit("there is no model before the first round")
         return np.concatenate([self._arrays[name].numpy().ravel() for name in self._names])
 
     def configure_train(
@@ -84,7 +91,7 @@ class Rounds(FedAvg):
     ) -> Iterable[Message]:
         self._arrays = arrays
         if next(self._rounds, None) is None:
-            # Flower has no way to end a run early: its workers are ended, then this process.
+            # Flower cannot end a run early: end its workers, then this process.
             ray.shutdown()
             os._exit(0)
         messages: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
@@ -93,20 +100,20 @@ class Rounds(FedAvg):
 
 @server_app.main()
 def server(grid: Grid, context: Context) -> None:
-    work = read_work(Path(os.environ[FOLDER]))
-    strategy = Rounds(_talk(), work)
-    initial = ArrayRecord(net(work).state_dict())
+    workload = read_workload(Path(os.environ[FOLDER]))
+    strategy = DrivenFedAvg(_driver(), workload)
+    initial = ArrayRecord(net(workload).state_dict())
     strategy.start(grid=grid, initial_arrays=initial, num_rounds=ENDLESS)
 
 
 @cache
-def _talk() -> Talk:
-    return Talk()
+def _driver() -> DriverLink:
+    return DriverLink()
 
 
 def main() -> None:
-    os.environ[FOLDER] = str(work_folder().resolve())
-    _talk()
+    os.environ[FOLDER] = str(workload_folder().resolve())
+    _driver()
     resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0.0}
     machine: dict[str, Any] = {
         "num_cpus": cores(),
@@ -116,13 +123,13 @@ def main() -> None:
     run_simulation(
         server_app,
         client_app,
-        num_supernodes=read_work(work_folder()).facts["devices"],
+        num_supernodes=read_workload(workload_folder()).facts["devices"],
         backend_config={"client_resources": resources, "init_args": machine},
     )
 
 
 if __name__ == "__main__":
-    # Under its own name: Ray's workers look the client up in the module, not in this script.
+    # By module name: Ray's workers import the client from the module, not from this script.
     from benchmarks.peers import flower
 
     flower.main()

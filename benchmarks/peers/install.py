@@ -1,10 +1,10 @@
-"""Make an environment for each peer, with versions of its own: nothing is shared with ours.
+"""Create a separate environment for each peer.
 
     python benchmarks/peers/install.py [FOLDER] [NAME]...
 
-The folder (by default build/peers, which git ignores) then holds an environment per peer and
-``peers.json``, which says how each one is started. Environments that are there are left as they
-are. pip obeys its usual settings, so another build of torch comes from where they point.
+The folder (by default build/peers, which git ignores) then holds one environment per peer and
+``peers.json``, which says how each peer is started. Existing environments are left as they are. pip
+uses its usual settings, for example to install another build of torch.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-QUIET = (  # nobody else is told, asked or listened to
+QUIET = (  # no telemetry, no update checks, no outside connections
     ("FLWR_TELEMETRY_ENABLED", "0"),
     ("FLWR_DISABLE_UPDATE_CHECK", "1"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
-    # Without other machines: else Ray takes 127.0.0.1 for a name of the outer address.
+    # On a single machine: otherwise Ray replaces 127.0.0.1 by the outer address.
     ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0"),
 )
 
 
-class Peer(NamedTuple):
-    """What a peer needs: what is installed first, what then, and how."""
+class PeerPackages(NamedTuple):
+    """What is installed for a peer, in which order and with which pip options."""
 
     first: tuple[str, ...]
     packages: tuple[str, ...]
@@ -35,16 +35,18 @@ class Peer(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
 
 
-# torch first and alone, so that no peer brings another build of it.
+# torch is installed first and alone, so that no peer brings another build of it.
 PEERS = {
-    "flower": Peer(("torch", "numpy"), ("flwr[simulation]>=1.40,<1.42",), environment=QUIET),
-    "pfl": Peer(("torch", "numpy"), ("pfl",)),
-    "fedlab": Peer(("torch", "numpy"), ("fedlab",)),
-    # It asks for Python 3.12, and has nothing in it that 3.11 does not understand.
-    "blazefl": Peer(
+    "flower": PeerPackages(
+        ("torch", "numpy"), ("flwr[simulation]>=1.40,<1.42",), environment=QUIET
+    ),
+    "pfl": PeerPackages(("torch", "numpy"), ("pfl",)),
+    "fedlab": PeerPackages(("torch", "numpy"), ("fedlab",)),
+    # It declares Python 3.12 but runs on 3.11.
+    "blazefl": PeerPackages(
         ("torch", "numpy", "tqdm"), ("blazefl",), ("--no-deps", "--ignore-requires-python")
     ),
-    "fedjax": Peer(("jax", "jaxlib", "numpy"), ("fedjax",)),
+    "fedjax": PeerPackages(("jax", "jaxlib", "numpy"), ("fedjax",)),
 }
 
 
@@ -53,7 +55,7 @@ def _run(*command: str | Path) -> None:
 
 
 def install(name: str, folder: Path) -> None:
-    """Make one environment, or leave it if it is complete."""
+    """Create one environment unless it is complete."""
     environment, peer = folder / name, PEERS[name]
     done = environment / ".installed"
     if done.exists():
@@ -68,7 +70,7 @@ def install(name: str, folder: Path) -> None:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Return how each peer that is installed is started."""
+    """Return how each installed peer is started."""
     return {
         name: {
             "python": str(folder / name / "bin" / "python"),

@@ -1,4 +1,4 @@
-"""The works' models as a user of torch would write them, for the peers that train torch modules."""
+"""The models of the workloads as plain torch modules, for the peers that train such modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.peers.talk import Floats, Work
+from benchmarks.peers.protocol import ExportedWorkload, Floats
 
 Batch = tuple[Tensor, Tensor]
 
@@ -36,9 +36,9 @@ class SvhnNet(nn.Module):
         return logits
 
 
-def net(work: Work) -> nn.Module:
-    """Return the work's model with its initial parameters."""
-    facts = work.facts
+def net(workload: ExportedWorkload) -> nn.Module:
+    """Return the workload's model with its initial parameters."""
+    facts = workload.facts
     if facts["model"] == "softmax":
         module: nn.Module = nn.Linear(facts["inputs"][0], facts["classes"])
     elif facts["model"] == "cnn":
@@ -47,40 +47,42 @@ def net(work: Work) -> nn.Module:
         raise SystemExit(f"no peer has the model {facts['model']}")
     names = [name for name, _ in module.named_parameters()]
     if names != facts["names"]:
-        raise SystemExit(f"the model's parameters are {names}, the work's {facts['names']}")
-    module.to(torch.from_numpy(work.theta).dtype)  # double where results are compared
+        raise SystemExit(f"the model's parameters are {names}, the workload's {facts['names']}")
+    module.to(
+        torch.from_numpy(workload.theta).dtype
+    )  # double precision for the comparison of results
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(torch.from_numpy(work.tensors()[name].copy()))
+            parameter.copy_(torch.from_numpy(workload.tensors()[name].copy()))
     return module
 
 
 def flat(module: nn.Module) -> Floats:
     """Return the parameters as one vector."""
     with torch.no_grad():
-        found: Floats = torch.cat([p.reshape(-1) for p in module.parameters()]).numpy()
-    return found
+        theta: Floats = torch.cat([p.reshape(-1) for p in module.parameters()]).numpy()
+    return theta
 
 
-class Examples:
-    """The work's samples as tensors; ``mapped`` leaves the inputs in the file that all share."""
+class TensorExamples:
+    """The workload's samples as tensors; with ``mapped`` the inputs stay in the shared file."""
 
-    def __init__(self, work: Work, *, mapped: bool = False) -> None:
-        self.work = work
-        self.x = None if mapped else torch.from_numpy(np.array(work.x))
-        self.y = torch.from_numpy(work.y)
+    def __init__(self, workload: ExportedWorkload, *, mapped: bool = False) -> None:
+        self.workload = workload
+        self.x = None if mapped else torch.from_numpy(np.array(workload.x))
+        self.y = torch.from_numpy(workload.y)
 
     def pick(self, rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Batch:
         """Return samples by their rows."""
         at = torch.from_numpy(rows)
-        return torch.from_numpy(self.work.x[rows]) if self.x is None else self.x[at], self.y[at]
+        return torch.from_numpy(self.workload.x[rows]) if self.x is None else self.x[at], self.y[at]
 
     def batches(self, turn: int, device: int) -> Iterator[Batch]:
         """Yield a device's mini-batches of a round."""
-        for rows in self.work.batches(turn, device):
+        for rows in self.workload.batches(turn, device):
             yield self.pick(rows)
 
 
 def set_threads(option: str) -> None:
-    """Let torch compute on as many threads as an option says."""
+    """Let torch use the number of threads that an option names."""
     torch.set_num_threads(int(option.split(maxsplit=1)[0]))

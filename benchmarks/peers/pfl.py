@@ -19,14 +19,20 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.peers.nets import Examples, flat, net, set_threads
-from benchmarks.peers.talk import Talk, Work, read_work, thread_options, work_folder
+from benchmarks.peers.nets import TensorExamples, flat, net, set_threads
+from benchmarks.peers.protocol import (
+    DriverLink,
+    ExportedWorkload,
+    read_workload,
+    thread_options,
+    workload_folder,
+)
 
 ENDLESS = 10**9
 
 
-class Lossy(nn.Module):
-    """A module with the two methods that pfl asks for."""
+class ModuleWithLoss(nn.Module):
+    """A module with the two methods that pfl requires."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -39,8 +45,8 @@ class Lossy(nn.Module):
         return {}
 
 
-class Rounds(TrainingProcessCallback):
-    """Ends a round, and waits for the next, after each central iteration."""
+class RoundGate(TrainingProcessCallback):
+    """Ends a round after each central iteration and waits for the next request."""
 
     def __init__(self, rounds: Iterator[str]) -> None:
         self.rounds = rounds
@@ -61,16 +67,16 @@ class Rounds(TrainingProcessCallback):
         return self._wait(), Metrics()
 
 
-def users(work: Work, examples: Examples) -> FederatedDataset:
-    """Return the devices in order, round after round, each with its samples in the round's order.
+def users(workload: ExportedWorkload, examples: TensorExamples) -> FederatedDataset:
+    """Return the devices in order, round after round, with their samples in the round's order.
 
-    pfl cuts a user's samples into mini-batches itself.
+    pfl itself splits a user's samples into mini-batches.
     """
-    devices = work.facts["devices"]
+    devices = workload.facts["devices"]
     calls = iter(range(ENDLESS))
 
     def made(call: int) -> Dataset:
-        rows = work.rows(call // devices, call % devices)
+        rows = workload.rows(call // devices, call % devices)
         return Dataset(raw_data=list(examples.pick(rows)), user_id=str(call % devices))
 
     return FederatedDataset(made, lambda: next(calls))
@@ -78,16 +84,16 @@ def users(work: Work, examples: Examples) -> FederatedDataset:
 
 def main() -> None:
     logging.disable(logging.INFO)
-    talk, work = Talk(), read_work(work_folder())
-    facts = work.facts
-    module = Lossy(net(work))
+    driver, workload = DriverLink(), read_workload(workload_folder())
+    facts = workload.facts
+    module = ModuleWithLoss(net(workload))
     model = PyTorchModel(
         module,
         lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=facts["momentum"]),
         central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
     )
-    data = users(work, Examples(work))
-    rounds = talk.rounds(lambda: flat(module), ["pfl", "torch"], thread_options())
+    data = users(workload, TensorExamples(workload))
+    rounds = driver.rounds(lambda: flat(module), ["pfl", "torch"], thread_options())
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=ENDLESS,
@@ -103,7 +109,7 @@ def main() -> None:
             local_batch_size=facts["batch"],
         ),
         model_eval_params=NNEvalHyperParams(local_batch_size=None),
-        callbacks=[Rounds(rounds)],
+        callbacks=[RoundGate(rounds)],
     )
 
 

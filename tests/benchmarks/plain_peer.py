@@ -1,6 +1,6 @@
-"""A peer without a framework: softmax regression in numpy, on the exported work.
+"""A peer without a framework: softmax regression in numpy, on the exported workload.
 
-    python -m tests.bench.plain_peer FOLDER
+    python -m tests.benchmarks.plain_peer FOLDER
 
 The variable PEER_FAULT makes it misbehave: ``wrong`` (another model), ``death`` (it ends),
 ``later`` (it ends when it is timed).
@@ -12,15 +12,22 @@ import os
 
 import numpy as np
 
-from benchmarks.peers.talk import Floats, Rows, Talk, Work, read_work, work_folder
+from benchmarks.peers.protocol import (
+    DriverLink,
+    ExportedWorkload,
+    Floats,
+    Rows,
+    read_workload,
+    workload_folder,
+)
 
 
-def train(work: Work, theta: Floats, batches: list[Rows]) -> Floats:
+def train(workload: ExportedWorkload, theta: Floats, batches: list[Rows]) -> Floats:
     """Return one device's model after its steps."""
-    classes, inputs = work.facts["shapes"][0]
+    classes, inputs = workload.facts["shapes"][0]
     velocity = np.zeros_like(theta)
     for rows in batches:
-        x, y = work.x[rows], work.y[rows]
+        x, y = workload.x[rows], workload.y[rows]
         weight, bias = theta[: classes * inputs].reshape(classes, inputs), theta[-classes:]
         logits = x @ weight.T + bias
         slope = np.exp(logits - logits.max(1, keepdims=True))
@@ -28,22 +35,24 @@ def train(work: Work, theta: Floats, batches: list[Rows]) -> Floats:
         slope[np.arange(len(y)), y] -= 1
         slope /= len(y)
         gradient = np.concatenate([(slope.T @ x).ravel(), slope.sum(0)])
-        velocity = work.facts["momentum"] * velocity + gradient
-        theta = theta - work.facts["lr"] * velocity
+        velocity = workload.facts["momentum"] * velocity + gradient
+        theta = theta - workload.facts["lr"] * velocity
     return theta
 
 
 def main() -> None:
-    talk, work = Talk(), read_work(work_folder())
+    driver, workload = DriverLink(), read_workload(workload_folder())
     fault = os.environ.get("PEER_FAULT", "")
-    held: list[Floats] = [work.theta * (1.5 if fault == "wrong" else 1.0)]
+    held: list[Floats] = [workload.theta * (1.5 if fault == "wrong" else 1.0)]
     print("a framework may say what it likes")
     options = ["one way", "another way"]
-    for turn, _ in enumerate(talk.rounds(lambda: held[0], ["numpy"], options, note="a note")):
+    for turn, _ in enumerate(driver.rounds(lambda: held[0], ["numpy"], options, note="a note")):
         if fault == "death" or (fault == "later" and turn == 8):
             raise SystemExit("the framework has fallen over")
-        devices = range(work.facts["devices"])
-        models = [train(work, held[0], list(work.batches(turn, device))) for device in devices]
+        devices = range(workload.facts["devices"])
+        models = [
+            train(workload, held[0], list(workload.batches(turn, device))) for device in devices
+        ]
         held[0] = np.mean(models, axis=0)
 
 

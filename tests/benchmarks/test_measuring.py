@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from benchmarks.memory import Peak, anonymous, family
+from benchmarks.memory import PeakMemory, anonymous, family
 from benchmarks.timing import alternate, as_in_a_run, ratio, threads, timed
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")  # noqa: PTH112
@@ -23,10 +23,10 @@ def test_contenders_take_turns() -> None:
         order.append(name)
         return float(len(order))
 
-    found = alternate({"a": lambda: noted("a"), "b": lambda: noted("b")}, 3)
+    seconds = alternate({"a": lambda: noted("a"), "b": lambda: noted("b")}, 3)
     assert order == ["a", "b"] * 3
-    assert found == {"a": [1.0, 3.0, 5.0], "b": [2.0, 4.0, 6.0]}
-    assert ratio(found["b"], found["a"]) == pytest.approx(4 / 3)
+    assert seconds == {"a": [1.0, 3.0, 5.0], "b": [2.0, 4.0, 6.0]}
+    assert ratio(seconds["b"], seconds["a"]) == pytest.approx(4 / 3)
 
 
 def test_seconds_are_those_of_the_work() -> None:
@@ -46,9 +46,9 @@ def test_threads_are_put_back() -> None:
 @linux
 def test_the_peak_is_seen_though_it_is_over() -> None:
     before = anonymous(os.getpid())
-    with Peak(every=0.005) as peak:
+    with PeakMemory(interval=0.005) as peak:
         held = bytearray(b"x" * (64 * 2**20))
-        patience = time.monotonic() + 30  # a busy machine may let the watcher wait
+        patience = time.monotonic() + 30  # a busy machine may delay the sampler
         while peak.bytes < before + 60 * 2**20 and time.monotonic() < patience:
             time.sleep(0.01)
         del held
@@ -64,7 +64,7 @@ def test_children_are_of_the_family_and_count() -> None:
     assert child.stdout is not None
     child.stdout.readline()
     assert child.pid in family(os.getpid())
-    with Peak() as peak:
+    with PeakMemory() as peak:
         pass
     child.communicate(b"\n")
     assert peak.bytes >= anonymous(os.getpid()) + 60 * 2**20

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.page import page_text, write_page
-from benchmarks.results import Check, Results, Row, Suite, read_results
+from benchmarks.performance_page import page_text, write_page
+from benchmarks.results import Measurement, Requirement, Results, Suite, read_results
 from ebbflow.core.errors import EbbflowError
 
 
@@ -15,24 +15,32 @@ def suite(name: str = "W1", seconds: float = 0.05) -> Suite:
     return Suite(
         name=name,
         title="softmax, few devices",
-        rows=[
-            Row(name="ebbflow", seconds=[seconds, 2 * seconds, 3 * seconds], memory=10**8),
-            Row(name="slow", seconds=[1.0, 1.0, 1.0], difference=1e-8, peer=True, note="1 thread"),
-            Row(name="gone", peer=True, note="not measured: gone ended"),
+        measurements=[
+            Measurement(name="ebbflow", seconds=[seconds, 2 * seconds, 3 * seconds], memory=10**8),
+            Measurement(
+                name="slow", seconds=[1.0, 1.0, 1.0], difference=1e-8, peer=True, note="1 thread"
+            ),
+            Measurement(name="gone", peer=True, note="not measured: gone ended"),
         ],
-        checks=[Check(what="beside the fastest peer", found=10, bound=3, at_least=True)],
+        requirements=[
+            Requirement(what="beside the fastest peer", value=10, bound=3, at_least=True)
+        ],
         machine={"processor": "a processor", "cores": "2"},
         versions={"python": "3.11.0", "slow": "1.0"},
     )
 
 
 def curve() -> Suite:
-    rows = [
-        Row(name=f"{n} devices", seconds=[n / 1000], memory=n + 10**8, steps=5 * n, devices=n)
+    measurements = [
+        Measurement(
+            name=f"{n} devices", seconds=[n / 1000], memory=n + 10**8, steps=5 * n, devices=n
+        )
         for n in (10, 100)
     ]
-    check = Check(what="memory", found=1.3, bound=1.1)
-    return Suite(name="scaling", title="sessions", rows=rows, checks=[check])
+    requirement = Requirement(what="memory", value=1.3, bound=1.1)
+    return Suite(
+        name="scaling", title="sessions", measurements=measurements, requirements=[requirement]
+    )
 
 
 def test_a_page_has_bounds_tables_machine_and_versions() -> None:
@@ -56,7 +64,7 @@ def test_suites_that_are_not_measured_again_stay(tmp_path: Path) -> None:
     write_page(page, [suite(), curve()])
     write_page(page, [suite(seconds=0.2)])
     kept = read_results(tmp_path / "performance.json")
-    assert kept.suites["W1"].rows[0].median == 0.4
+    assert kept.suites["W1"].measurements[0].median == 0.4
     assert kept.suites["scaling"] == curve()
     assert (tmp_path / "performance.png").read_bytes().startswith(b"\x89PNG")
     assert "![times" in page.read_text(encoding="utf-8")

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import works
-from benchmarks.peers.talk import read_work
-from benchmarks.works import Work
+from benchmarks import workloads
+from benchmarks.peers.protocol import read_workload
+from benchmarks.workloads import Workload
 
-SMALL: dict[str, Callable[[], Work]] = {
-    "W1": lambda: works.softmax_work(3, 50, 16),
-    "W2": lambda: works.cnn_work(2, 8, 4, 8),
-    "W3": lambda: works.resnet_work(4),
-    "W4": lambda: works.text_work(3, 20, 8, 50, 4, 6),
+SMALL: dict[str, Callable[[], Workload]] = {
+    "W1": lambda: workloads.softmax_workload(3, 50, 16),
+    "W2": lambda: workloads.cnn_workload(2, 8, 4, 8),
+    "W3": lambda: workloads.resnet_workload(4),
+    "W4": lambda: workloads.text_workload(3, 20, 8, 50, 4, 6),
 }
 
 
@@ -34,40 +34,40 @@ def test_a_work_is_the_same_every_time(name: str) -> None:
 
 
 def test_the_reported_sizes_are_those_of_the_issue() -> None:
-    work = works.softmax_work()
-    assert [len(rows) for rows in work.cohorts[0].batches[0]] == [128, 128, 128, 128, 88]
-    assert work.device_steps == 500
-    assert work.model.layout.total == 7_850
-    assert set(works.WORKS) == set(SMALL)
+    workload = workloads.softmax_workload()
+    assert [len(rows) for rows in workload.cohorts[0].batches[0]] == [128, 128, 128, 128, 88]
+    assert workload.device_steps == 500
+    assert workload.model.layout.total == 7_850
+    assert set(workloads.WORKLOADS) == set(SMALL)
 
 
 def test_rounds_take_their_cohorts_in_turn_and_differ() -> None:
-    work = works.softmax_work(2, 20, 8)
-    assert work.cohort(0) is work.cohort(works.ROUNDS)
-    first, second = work.cohort(0).batches[0][0], work.cohort(1).batches[0][0]
+    workload = workloads.softmax_workload(2, 20, 8)
+    assert workload.cohort(0) is workload.cohort(workloads.ROUNDS)
+    first, second = workload.cohort(0).batches[0][0], workload.cohort(1).batches[0][0]
     assert not np.array_equal(first, second)
 
 
 def test_words_are_frequent_and_rare_and_never_padding() -> None:
-    tokens = works.text_work(4, 50, 16, 200, 4, 20).examples.x
+    tokens = workloads.text_workload(4, 50, 16, 200, 4, 20).examples.x
     counts = torch.bincount(tokens.flatten(), minlength=200)
     assert counts[0] == 0
     assert counts.max() > 10 * counts[1:].float().median()
 
 
 def test_an_exported_work_is_read_back(tmp_path: Path) -> None:
-    work = SMALL["W1"]()
-    works.export(work, tmp_path)
-    read = read_work(tmp_path)
-    np.testing.assert_array_equal(read.x, work.examples.x.numpy())
-    np.testing.assert_array_equal(read.y, work.examples.y.numpy())
-    np.testing.assert_array_equal(read.theta, work.initial.theta.numpy())
+    workload = SMALL["W1"]()
+    workloads.export(workload, tmp_path)
+    read = read_workload(tmp_path)
+    np.testing.assert_array_equal(read.x, workload.examples.x.numpy())
+    np.testing.assert_array_equal(read.y, workload.examples.y.numpy())
+    np.testing.assert_array_equal(read.theta, workload.initial.theta.numpy())
     assert read.facts["classes"] == 10
     assert {name: value.shape for name, value in read.tensors().items()} == {
         "weight": (10, 784),
         "bias": (10,),
     }
     for turn in range(4):
-        for device, steps in enumerate(work.cohort(turn).batches):
+        for device, steps in enumerate(workload.cohort(turn).batches):
             for ours, theirs in zip(steps, read.batches(turn, device), strict=True):
                 np.testing.assert_array_equal(ours, theirs)

@@ -1,28 +1,28 @@
-"""The picture of the figures (needs the extra ``plot``)."""
+"""The picture of the performance page (needs the extra ``plot``)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Results, Row, Suite, seconds_text
+from benchmarks.results import Measurement, Results, Suite, seconds_text
 from ebbflow.report.plots import drawing
 
-# A palette that stays apart for colour-blind readers and in grey.
+# Colours that colour-blind readers can tell apart, also in greyscale.
 OURS, PEER, OTHER = "#0072b2", "#d55e00", "#999999"
 SMALL = 8
-_WHAT = {OURS: "ebbflow", PEER: "other simulators", OTHER: "for comparison"}
+_LABELS = {OURS: "ebbflow", PEER: "other simulators", OTHER: "for comparison"}
 
 
-def _colour(row: Row) -> str:
-    if row.name.startswith("ebbflow"):
+def _colour(measurement: Measurement) -> str:
+    if measurement.name.startswith("ebbflow"):
         return OURS
-    return PEER if row.peer else OTHER
+    return PEER if measurement.peer else OTHER
 
 
 def _bars(axis: Any, suite: Suite) -> None:
     """Draw medians as bars from zero, with the fastest and the slowest repeat."""
-    rows = [row for row in suite.rows if row.seconds]
+    rows = [row for row in suite.measurements if row.seconds]
     places = range(len(rows))
     for place, row in zip(places, rows, strict=True):
         axis.barh(place, row.median, color=_colour(row), height=0.7)
@@ -43,8 +43,8 @@ def _bars(axis: Any, suite: Suite) -> None:
 
 
 def _curves(axis: Any, suite: Suite) -> None:
-    """Draw what a local step costs and what memory is held, over the devices of a session."""
-    rows = [row for row in suite.rows if row.seconds and row.devices and row.steps]
+    """Draw the time of a local step and the memory over the number of devices."""
+    rows = [row for row in suite.measurements if row.seconds and row.devices and row.steps]
     sizes = [row.devices for row in rows]
     costs = [1e6 * row.median / (row.steps or 1) for row in rows]
     memory = [(row.memory or 0) / 1e6 for row in rows]
@@ -63,11 +63,12 @@ def _curves(axis: Any, suite: Suite) -> None:
 
 
 def draw(results: Results, path: Path) -> bool:
-    """Draw the times of every work and the scaling curves; say whether there was anything."""
+    """Draw the times of every workload and the scaling curves; return whether there were any."""
     suites = [
         suite
         for name, suite in sorted(results.suites.items())
-        if (name.startswith("W") or name == "scaling") and any(row.seconds for row in suite.rows)
+        if (name.startswith("W") or name == "scaling")
+        and any(row.seconds for row in suite.measurements)
     ]
     if not suites:
         return False
@@ -82,12 +83,11 @@ def draw(results: Results, path: Path) -> bool:
         axis.spines[["top"] if suite.name == "scaling" else ["top", "right"]].set_visible(False)
     for axis in axes.flat[len(suites) :]:
         axis.set_visible(False)
-    shown = {_colour(row) for suite in suites for row in suite.rows if suite.name != "scaling"}
-    if shown:
-        patches = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in _WHAT]
+    if any(suite.name != "scaling" for suite in suites):
+        patches = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in _LABELS]
         figure.legend(
             patches,
-            _WHAT.values(),
+            _LABELS.values(),
             fontsize=SMALL,
             frameon=False,
             loc="outside upper right",

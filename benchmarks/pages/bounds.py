@@ -1,14 +1,13 @@
-"""Write the tables of runs in docs/theory.md, and leave its text as it is.
+"""Fills the tables of runs in docs/theory.md and leaves its text unchanged.
 
-    EBBFLOW_DATA=... python benchmarks/bounds.py [PAGE]
+    EBBFLOW_DATA=... python -m benchmarks.pages bounds
 
-Runs the demo and a cell of MNIST, each in the theorem's own setting and as it is, and prints each
-beside both bounds as `ebbflow bound` does. The picture is PAGE's folder's bound.png.
+Runs the demo and one MNIST cell, each in the theorem's setting and with its own settings, and
+compares them with both bounds as `ebbflow bound` does. Also draws bound.png in the page's folder.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from ebbflow.analysis.run_bounds import Findings, Verdict, examine
 from ebbflow.report.bound_tables import bound_picture
 from ebbflow.report.markdown import filled, table
 
-PAGE = Path("docs/theory.md")
 PLAIN: dict[str, Any] = {"local.momentum": 0.0, "local.rule": "each_step"}
 MNIST: dict[str, Any] = {
     "dataset": "mnist",
@@ -41,8 +39,8 @@ RUNS: dict[str, dict[str, Any]] = {
 IN_THE_SETTING, *_, AS_RUN = RUNS
 
 
-def made(name: str, folder: Path) -> Findings:
-    """Run one of them and examine it."""
+def examined(name: str, folder: Path) -> Findings:
+    """Make one of the runs and compare it with the bounds."""
     settings = dict(RUNS[name])
     changed = {key: settings.pop(key) for key in list(settings) if "." in key}
     dataset = settings.pop("dataset", None)
@@ -51,17 +49,17 @@ def made(name: str, folder: Path) -> Findings:
 
 
 def bound_text(terms: Terms, holds: bool) -> str:
-    """Return a bound and its largest term; in brackets where no theorem gives one."""
+    """Return a bound and its largest term, in brackets where the theorem's conditions fail."""
     letter, share = max(zip(LETTERS, terms.shares, strict=True), key=lambda pair: abs(pair[1]))
     text = f"{terms.total:.3g}"
     part = f"{letter}: {100 * share:.0f} %"
     return f"{text} ({part})" if holds else f"({text}, {part})"
 
 
-def runs(found: dict[str, Findings]) -> str:
-    """Return every method of every run beside the bounds."""
+def runs(by_run: dict[str, Findings]) -> str:
+    """Return the table of every method of every run beside the bounds."""
     rows = []
-    for name, findings in found.items():
+    for name, findings in by_run.items():
         for i, verdict in enumerate(findings.verdicts):
             rows.append([name if i == 0 else "", *_cells(verdict)])
     head = ["run", "method", "measured", "as printed (share)", "corrected (share)"]
@@ -82,22 +80,22 @@ def _cells(verdict: Verdict) -> list[str]:
     ]
 
 
-def constants(found: dict[str, Findings]) -> str:
-    """Return what was estimated, and the rates that are allowed."""
+def constants(by_run: dict[str, Findings]) -> str:
+    """Return the table of estimated constants and allowed learning rates."""
     rows = []
-    for name, findings in found.items():
-        of, limits = findings.constants, findings.limits()
-        numbers = (of.beta, findings.sharpness, of.theta, of.zeta_2)
+    for name, findings in by_run.items():
+        estimated, limits = findings.constants, findings.limits()
+        numbers = (estimated.beta, findings.sharpness, estimated.theta, estimated.zeta_2)
         rates = (findings.eta, limits["printed"], limits["corrected"])
         rows.append([name, *(f"{number:.3g}" for number in (*numbers, *rates))])
     head = ["run", "β ≤", "curvature seen", "Θ ≥", "ζ₂ ≥", "largest η"]
     return table([*head, "η allowed as printed", "corrected"], rows)
 
 
-def gaps(found: dict[str, Findings]) -> str:
-    """Return the gap at the start of every session, and where the criterion holds."""
+def gaps(by_run: dict[str, Findings]) -> str:
+    """Return the table of gaps at the start of each session, and where the criterion holds."""
     rows = []
-    for name, findings in found.items():
+    for name, findings in by_run.items():
         methods = dict.fromkeys(start.method for start in findings.gaps)
         for i, method in enumerate(methods):
             own = [start for start in findings.gaps if start.method == method]
@@ -119,20 +117,16 @@ TABLES: dict[str, Callable[[dict[str, Findings]], str]] = {
 }
 
 
-def main() -> None:
-    """Run, and write tables and picture."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    found = {}
+def write_tables(page: Path) -> None:
+    """Make the runs, and write the tables and the picture."""
+    by_run = {}
     with tempfile.TemporaryDirectory() as scratch:
         for number, name in enumerate(RUNS):
-            found[name] = made(name, Path(scratch) / str(number))
-    text = path.read_text(encoding="utf-8")
+            by_run[name] = examined(name, Path(scratch) / str(number))
+    text = page.read_text(encoding="utf-8")
     for name, write in TABLES.items():
-        text = filled(text, name, write(found))
-        print(write(found))
-    path.write_text(text, encoding="utf-8")
-    bound_picture(found[IN_THE_SETTING], path.with_name("bound.png"), "demo, plain SGD")
-
-
-if __name__ == "__main__":
-    main()
+        table_text = write(by_run)
+        text = filled(text, name, table_text)
+        print(table_text)
+    page.write_text(text, encoding="utf-8")
+    bound_picture(by_run[IN_THE_SETTING], page.with_name("bound.png"), "demo, plain SGD")

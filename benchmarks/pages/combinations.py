@@ -1,10 +1,10 @@
-"""Run every data set with every algorithm and every start at a small scale, and write a table.
+"""Runs every data set with every algorithm and every start at a small scale, and writes a table.
 
-    EBBFLOW_DATA=... python benchmarks/combinations.py [PAGE]
+    EBBFLOW_DATA=... python -m benchmarks.pages combinations
 
 Seven data sets with their own models, the paper's algorithms, four starts: 10 devices, 5 sessions
-of 3 rounds, 2 steps of 16 samples (1 for the ResNets), 200 test samples. It shows that every path
-runs, not how good anything is.
+of 3 rounds, 2 steps of 16 samples (1 for the ResNets), 200 test samples. The table shows that every
+combination runs, not how well it does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 
@@ -25,30 +24,29 @@ METHODS = ("warm_start", "previous", "average", "continuous")
 RATES = {("tinyimagenet", "scaffold"): 0.2}  # see the page's text
 HEAD = """# Every data set, every algorithm, every start
 
-Written by `python benchmarks/combinations.py`: 10 devices, 5 sessions of 3 rounds, 2 steps of 16
-samples (1 for the ResNets: CIFAR and TinyImageNet), 200 test samples, seed 100. Accuracy in percent
-over the 3 rounds of session 5 (transition 2). At this scale models hardly learn: the table shows
-that every combination runs and stays finite.
+Written by `python -m benchmarks.pages combinations`: 10 devices, 5 sessions of 3 rounds, 2 steps
+of 16 samples (1 for the ResNets: CIFAR and TinyImageNet), 200 test samples, seed 100. Accuracy in
+percent over the 3 rounds of session 5 (transition 2). At this scale models hardly learn; the table
+shows that every combination runs and stays finite.
 
-The rates are the published ones but for SCAFFOLD on TinyImageNet: the published 0.5 belongs to what
-the authors' code runs under that name, and SCAFFOLD itself diverges with it from random weights
-(the run stops and says so). It has 0.2 here, the rate of the other algorithms.
+The learning rates are the published ones except for SCAFFOLD on TinyImageNet: the published 0.5 is
+the rate of the variant that the authors' code calls SCAFFOLD. SCAFFOLD itself diverges with it from
+random weights (the run stops with a message), and has 0.2 here, the rate of the other algorithms.
 """
 
 
-def main() -> None:
-    """Write the page, a row per data set and algorithm; rows that it already has are kept."""
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/combinations.md")
-    found = _rows(target)
+def write_page(page: Path) -> None:
+    """Write the page, one row per data set and algorithm; rows that it already has are kept."""
+    rows = _rows(page)
     for dataset in DATASETS:
         for algorithm in ALGORITHMS:
-            if (dataset, algorithm) not in found:
-                found[dataset, algorithm] = _measured(dataset, algorithm)
-                print(found[dataset, algorithm], flush=True)
-                _write(target, found)
+            if (dataset, algorithm) not in rows:
+                rows[dataset, algorithm] = _row(dataset, algorithm)
+                print(rows[dataset, algorithm], flush=True)
+                _write(page, rows)
 
 
-def _measured(dataset: str, algorithm: str) -> str:
+def _row(dataset: str, algorithm: str) -> str:
     start = time.monotonic()
     settings: dict[str, float] = {
         "local.steps": 1 if dataset in RESNETS else 2,
@@ -57,7 +55,7 @@ def _measured(dataset: str, algorithm: str) -> str:
     }
     if (dataset, algorithm) in RATES:
         settings["lr.initial"] = RATES[dataset, algorithm]
-    found = ebbflow.compare(
+    records = ebbflow.compare(
         dataset,
         algorithm=algorithm,
         methods=list(METHODS),
@@ -68,15 +66,15 @@ def _measured(dataset: str, algorithm: str) -> str:
         seeds=[100],
         settings=settings,
     )
-    if not all(math.isfinite(r.loss) for r in found.rounds):
-        raise SystemExit(f"{dataset}, {algorithm}: a loss is not finite")
-    rows = {row["method"]: row["accuracy"] for row in found.rows if row["transition"] == 2}
-    cells = " | ".join(f"{rows[method]:.2f}" for method in METHODS)
+    if not all(math.isfinite(r.loss) for r in records.rounds):
+        raise ebbflow.EbbflowError(f"{dataset}, {algorithm}: a loss is not finite")
+    accuracy = {row["method"]: row["accuracy"] for row in records.rows if row["transition"] == 2}
+    cells = " | ".join(f"{accuracy[method]:.2f}" for method in METHODS)
     return f"| {dataset} | {algorithm} | {cells} | {time.monotonic() - start:.0f} |"
 
 
 def _rows(page: Path) -> dict[tuple[str, str], str]:
-    """Return the rows of a page that was begun, so that stopping it loses nothing."""
+    """Return the rows of an unfinished page, so that nothing is lost when writing it is stopped."""
     lines = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
     rows = [line for line in lines if line.startswith("| ") and not line.startswith("| data set")]
     return {(row.split(" | ")[0][2:], row.split(" | ")[1]): row for row in rows}
@@ -94,7 +92,3 @@ def _write(page: Path, rows: dict[tuple[str, str], str]) -> None:
         f"{len(os.sched_getaffinity(0))} cores ({platform.machine()}).",
     ]
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

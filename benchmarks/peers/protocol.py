@@ -1,8 +1,8 @@
-"""The peer's side of the conversation that `benchmarks.peer_runs` describes, and the exported work.
+"""The peer's side of the protocol of `benchmarks.peer_runs`, and the exported workload.
 
-Standard library and numpy only: it runs in every peer's environment. What a framework prints must
-not disturb the answers, so standard output is turned into standard error, and the answers go to a
-copy of the real one.
+It runs in every peer's environment and therefore needs only the standard library and numpy. Output
+of a framework must not mix with the answers: standard output is redirected to standard error, and
+the answers go to a copy of the original standard output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.int64]
 
 
-class Work(NamedTuple):
-    """A work as `benchmarks.works.export` writes it; ``x`` is mapped, not read."""
+class ExportedWorkload(NamedTuple):
+    """A workload as `benchmarks.workloads.export` wrote it; ``x`` is mapped, not read."""
 
     x: NDArray[Any]
     y: NDArray[np.int64]
@@ -35,8 +35,8 @@ class Work(NamedTuple):
 
     def rows(self, turn: int, device: int) -> Rows:
         """Return a device's rows in the order of a round."""
-        found: Rows = self.order[turn % len(self.order), device]
-        return found
+        rows: Rows = self.order[turn % len(self.order), device]
+        return rows
 
     def batches(self, turn: int, device: int) -> Iterator[Rows]:
         """Yield the rows of every step of a device in a round."""
@@ -52,20 +52,22 @@ class Work(NamedTuple):
 def _cut(
     vector: Floats, names: Sequence[str], shapes: Sequence[Sequence[int]]
 ) -> dict[str, Floats]:
-    found, at = {}, 0
+    tensors, at = {}, 0
     for name, shape in zip(names, shapes, strict=True):
         size = int(np.prod(shape, dtype=np.int64))
-        found[name] = vector[at : at + size].reshape(shape)
+        tensors[name] = vector[at : at + size].reshape(shape)
         at += size
-    return found
+    return tensors
 
 
-def read_work(folder: Path) -> Work:
-    """Return the work of a folder."""
-    arrays = np.load(folder / "work.npz")
-    facts = json.loads((folder / "work.json").read_text(encoding="utf-8"))
+def read_workload(folder: Path) -> ExportedWorkload:
+    """Return the workload of a folder."""
+    arrays = np.load(folder / "workload.npz")
+    facts = json.loads((folder / "workload.json").read_text(encoding="utf-8"))
     x = np.load(folder / "x.npy", mmap_mode="r")
-    return Work(x, arrays["y"], arrays["theta"], arrays["buffers"], arrays["order"], facts)
+    return ExportedWorkload(
+        x, arrays["y"], arrays["theta"], arrays["buffers"], arrays["order"], facts
+    )
 
 
 def cores() -> int:
@@ -74,19 +76,19 @@ def cores() -> int:
 
 
 def thread_options() -> list[str]:
-    """Return the numbers of torch threads that are worth a try."""
+    """Return the numbers of torch threads to try."""
     return ["1 thread"] if cores() == 1 else ["1 thread", f"{cores()} threads"]
 
 
-class Talk:
-    """Answers to what the driver asks."""
+class DriverLink:
+    """Answers the driver's requests."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         sys.stdout = sys.stderr
 
-    def _say(self, **answer: Any) -> None:
+    def _send(self, **answer: Any) -> None:
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
 
@@ -97,30 +99,30 @@ class Talk:
         options: Sequence[str] = ("",),
         note: str = "",
     ) -> Iterator[str]:
-        """Yield the option of every round that is asked for; asking for the next ends a round.
+        """Yield the option of each requested round; a round ends when the next one is asked for.
 
         Args:
-            theta: Returns the averaged model as one vector, in the work's order.
-            packages: Whose versions are reported.
-            options: Ways to run a round, of which the driver keeps the fastest.
-            note: What a reader of the figures should know.
+            theta: Returns the averaged model as one vector, in the workload's order.
+            packages: Packages whose versions are reported.
+            options: Ways to run a round; the driver keeps the fastest.
+            note: A remark for readers of the results.
         """
-        self._say(
+        self._send(
             versions={name: version(name) for name in packages}, options=list(options), note=note
         )
         for line in sys.stdin:
-            asked = json.loads(line)
-            if asked["do"] == "stop":
+            request = json.loads(line)
+            if request["do"] == "stop":
                 return
-            if asked["do"] == "model":
-                np.save(asked["path"], theta())
-                self._say(path=asked["path"])
+            if request["do"] == "model":
+                np.save(request["path"], theta())
+                self._send(path=request["path"])
                 continue
             start = time.perf_counter()
-            yield asked["option"]
-            self._say(seconds=time.perf_counter() - start)
+            yield request["option"]
+            self._send(seconds=time.perf_counter() - start)
 
 
-def work_folder() -> Path:
+def workload_folder() -> Path:
     """Return the folder that was named on the command line."""
     return Path(sys.argv[1])

@@ -1,7 +1,7 @@
-"""The works that are timed, drawn by name, so that every contender has the same one.
+"""The workloads that are timed, drawn by name, so that every contender trains the same one.
 
-A work is a model, a data set, and the mini-batches of a few rounds that are taken in turn. `export`
-writes it as plain arrays, for contenders that know nothing of ebbflow.
+A workload is a model, a data set, and the mini-batches of a few rounds, which are used in turn.
+`export` writes it as plain arrays for contenders outside ebbflow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ebbflow.core.types import Examples, Model, ModelState
 from ebbflow.data.batches import local_batches
 from ebbflow.models import MODELS
 
-ROUNDS = 3  # drawn, and taken in turn
+ROUNDS = 3  # drawn in advance and used in turn
 SEED = 0
-ZIPF_SHIFT = 2.7  # of the frequencies 1 / (rank + shift), as in English texts
+ZIPF_SHIFT = 2.7  # word frequencies are 1 / (rank + shift), as in English texts
 
 
 @dataclass(frozen=True)
-class Work:
-    """Some rounds: who trains on which rows, from which model, at which rate."""
+class Workload:
+    """A few rounds: which device trains on which rows, from which model, at which rate."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Work:
         return self.cohorts[turn % len(self.cohorts)]
 
 
-def _work(
+def _workload(
     name: str,
     title: str,
     model: Model,
@@ -58,8 +58,8 @@ def _work(
     devices: int,
     batch: int,
     lr: float,
-) -> Work:
-    """Give every device as many rows as another, in one shuffled pass a round."""
+) -> Workload:
+    """Give every device the same number of rows, in one shuffled pass per round."""
     samples = len(examples) // devices
     shards = np.arange(devices * samples).reshape(devices, samples)
     cohorts = tuple(
@@ -84,48 +84,50 @@ def _work(
         for t in range(ROUNDS)
     )
     initial = model.initial(torch_generator(SEED, "bench", name, "initial"))
-    return Work(name, title, model, initial, examples, cohorts, batch, lr, Recipe())
+    return Workload(name, title, model, initial, examples, cohorts, batch, lr, Recipe())
 
 
-def softmax_work(devices: int = 100, samples: int = 600, batch: int = 128) -> Work:
+def softmax_workload(devices: int = 100, samples: int = 600, batch: int = 128) -> Workload:
     """Return W1: softmax regression on inputs of MNIST's size."""
     draw = torch_generator(SEED, "bench", "W1", "data")
     x = torch.rand(devices * samples, 784, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
     title = f"softmax regression 784 → 10, {devices} devices, {samples} samples each in one pass"
     model = MODELS["softmax"]((784,), 10)
-    return _work("W1", title, model, Examples(x, y), devices, batch, 0.01)
+    return _workload("W1", title, model, Examples(x, y), devices, batch, 0.01)
 
 
-def cnn_work(devices: int = 20, samples: int = 160, batch: int = 32, side: int = 32) -> Work:
+def cnn_workload(
+    devices: int = 20, samples: int = 160, batch: int = 32, side: int = 32
+) -> Workload:
     """Return W2: the convolutional network for SVHN, without its dropout."""
     draw = torch_generator(SEED, "bench", "W2", "data")
     x = torch.randn(devices * samples, 3, side, side, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
     title = f"the SVHN network without dropout, {devices} devices, {samples} samples each"
     model = MODELS["cnn"]((3, side, side), 10, dropout=0.0)
-    return _work("W2", title, model, Examples(x, y), devices, batch, 0.01)
+    return _workload("W2", title, model, Examples(x, y), devices, batch, 0.01)
 
 
-def resnet_work(samples: int = 128, side: int = 32) -> Work:
+def resnet_workload(samples: int = 128, side: int = 32) -> Workload:
     """Return W3: one step of ResNet-18."""
     draw = torch_generator(SEED, "bench", "W3", "data")
     x = torch.randn(samples, 3, side, side, generator=draw)
     y = torch.randint(0, 10, (samples,), generator=draw)
     title = f"ResNet-18 at {side} × {side}, one step of {samples} images on one thread"
     model = MODELS["resnet18"]((3, side, side), 10)
-    return _work("W3", title, model, Examples(x, y), 1, samples, 0.01)
+    return _workload("W3", title, model, Examples(x, y), 1, samples, 0.01)
 
 
-def text_work(
+def text_workload(
     devices: int = 100,
     samples: int = 640,
     batch: int = 128,
     vocabulary: int = 30_522,
     width: int = 300,
     length: int = 60,
-) -> Work:
-    """Return W4: averaged embeddings, with words as frequent as in a natural text."""
+) -> Workload:
+    """Return W4: averaged embeddings, with word frequencies like those of natural text."""
     draw = generator(SEED, "bench", "W4", "data")
     frequency = 1 / (np.arange(vocabulary - 1) + ZIPF_SHIFT)
     # Frequent words are not neighbours in the table; number 0 is padding.
@@ -135,66 +137,64 @@ def text_work(
     title = f"averaged embeddings {vocabulary:,} × {width}, {devices} devices, {samples} texts each"
     model = MODELS["embedding"]((length,), 4, vocabulary=vocabulary, width=width)
     examples = Examples(torch.from_numpy(words[ranks]), y)
-    return _work("W4", title, model, examples, devices, batch, 0.1)
+    return _workload("W4", title, model, examples, devices, batch, 0.1)
 
 
-WORKS: dict[str, Callable[[], Work]] = {
-    "W1": softmax_work,
-    "W2": cnn_work,
-    "W3": resnet_work,
-    "W4": text_work,
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "W1": softmax_workload,
+    "W2": cnn_workload,
+    "W3": resnet_workload,
+    "W4": text_workload,
 }
-"""The works in the sizes that are reported."""
+"""The workloads in the sizes that are reported."""
 
 
-def in_double(work: Work) -> Work:
-    """Return the same work in double precision, where equal functions give equal results."""
+def in_double(workload: Workload) -> Workload:
+    """Return the workload in double precision, where equal functions give nearly equal results."""
+    x, y = workload.examples.x, workload.examples.y
     return replace(
-        work,
-        initial=ModelState(*(tensor.double() for tensor in work.initial)),
-        examples=Examples(
-            work.examples.x.double() if work.examples.x.is_floating_point() else work.examples.x,
-            work.examples.y,
-        ),
+        workload,
+        initial=ModelState(*(tensor.double() for tensor in workload.initial)),
+        examples=Examples(x.double() if x.is_floating_point() else x, y),
     )
 
 
-INPUTS, ARRAYS, FACTS = "x.npy", "work.npz", "work.json"
+INPUTS, ARRAYS, FACTS = "x.npy", "workload.npz", "workload.json"
 
 
-def export(work: Work, folder: Path) -> None:
-    """Write a work for contenders in other processes.
+def export(workload: Workload, folder: Path) -> None:
+    """Write a workload for contenders in other processes.
 
-    ``x.npy`` holds the inputs alone, so that several processes can map one copy; ``work.npz`` the
-    labels ``y``, the initial ``theta`` and ``buffers``, and ``order [rounds, devices, samples]``,
-    the rows of every device in the order in which it takes them, ``batch`` at a time; ``work.json``
-    the rest.
+    ``x.npy`` holds only the inputs, so that several processes can map one copy. ``workload.npz``
+    holds the labels ``y``, the initial ``theta`` and ``buffers``, and ``order [rounds, devices,
+    samples]``: the rows of each device in the order of its steps, ``batch`` rows per step.
+    ``workload.json`` holds the rest.
     """
     folder.mkdir(parents=True, exist_ok=True)
     order = np.array(
-        [[np.concatenate(steps) for steps in cohort.batches] for cohort in work.cohorts]
+        [[np.concatenate(steps) for steps in cohort.batches] for cohort in workload.cohorts]
     )
-    np.save(folder / INPUTS, work.examples.x.numpy())
+    np.save(folder / INPUTS, workload.examples.x.numpy())
     np.savez(
         folder / ARRAYS,
-        y=work.examples.y.numpy(),
-        theta=work.initial.theta.numpy(),
-        buffers=work.initial.buffers.numpy(),
+        y=workload.examples.y.numpy(),
+        theta=workload.initial.theta.numpy(),
+        buffers=workload.initial.buffers.numpy(),
         order=order,
     )
     facts: dict[str, Any] = {
-        "name": work.name,
-        "model": work.model.name,
-        "names": work.model.layout.names,
-        "shapes": work.model.layout.shapes,
-        "buffer_names": work.model.buffer_layout.names,
-        "buffer_shapes": work.model.buffer_layout.shapes,
-        "devices": len(work.cohorts[0].devices),
-        "samples": work.cohorts[0].samples[0],
-        "batch": work.batch,
-        "lr": work.lr,
-        "momentum": work.recipe.momentum,
-        "inputs": list(work.examples.x.shape[1:]),
-        "classes": work.model.layout.shapes[-1][0],
+        "name": workload.name,
+        "model": workload.model.name,
+        "names": workload.model.layout.names,
+        "shapes": workload.model.layout.shapes,
+        "buffer_names": workload.model.buffer_layout.names,
+        "buffer_shapes": workload.model.buffer_layout.shapes,
+        "devices": len(workload.cohorts[0].devices),
+        "samples": workload.cohorts[0].samples[0],
+        "batch": workload.batch,
+        "lr": workload.lr,
+        "momentum": workload.recipe.momentum,
+        "inputs": list(workload.examples.x.shape[1:]),
+        "classes": workload.model.layout.shapes[-1][0],
     }
     (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

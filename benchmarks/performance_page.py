@@ -1,12 +1,20 @@
-"""The page of the figures: tables, bounds, machine and versions, written from results alone."""
+"""The performance page: tables, requirements, machine and versions, written from the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.picture import draw
-from benchmarks.results import Check, Results, Row, Suite, read_results, seconds_text, write_results
+from benchmarks.performance_picture import draw
+from benchmarks.results import (
+    Measurement,
+    Requirement,
+    Results,
+    Suite,
+    read_results,
+    seconds_text,
+    write_results,
+)
 from benchmarks.run import SUITES
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
@@ -14,21 +22,21 @@ from ebbflow.report.markdown import table
 
 HEAD = """# Performance
 
-Written by `make bench` (`ebbflow bench --out docs/performance.md`) from the numbers in
+Written by `make bench` (`python -m benchmarks --out docs/performance.md`) from the numbers in
 [{numbers}]({numbers}). Within a table the contenders take turns in one run, after their results
-were found equal; the time is the median of the repeats, with the fastest and the slowest in
-brackets. Compare within a table only: another run or another machine gives other seconds.
+have been checked for equality. Times are medians of the repeats, with the fastest and the slowest
+in brackets. Compare only within a table: another run or another machine gives other times.
 
-- **difference**: the largest one between an entry of a contender's averaged model and the plain
+- **difference**: the largest difference between an entry of a contender's averaged model and of the
   reference engine's, after the first rounds.
-- **memory**: peak of anonymous memory, data included, of all of a contender's processes; only
-  where it has some of its own.
+- **memory**: peak of anonymous memory of all processes of a contender, data included; given only
+  for contenders that do not share their process.
 """
 
-Column = tuple[str, Callable[[Row], str]]
+Column = tuple[str, Callable[[Measurement], str]]
 
 
-def _time(row: Row) -> str:
+def _time(row: Measurement) -> str:
     if not row.seconds:
         return ""
     text = seconds_text(row.median)
@@ -38,18 +46,18 @@ def _time(row: Row) -> str:
 
 
 def _columns(suite: Suite) -> list[Column]:
-    """Return the columns for which at least one row has something to say."""
-    first = suite.rows[0]
+    """Return the columns that are not empty in every row."""
+    first = suite.measurements[0]
 
-    def beside(row: Row) -> str:
+    def beside(row: Measurement) -> str:
         if not row.seconds or not first.seconds or row.devices is not None:
             return ""
         return f"{row.median / first.median:.2f}"
 
-    def rate(row: Row) -> str:
+    def rate(row: Measurement) -> str:
         return f"{row.operations / row.median / 1e9:.1f}" if row.operations and row.seconds else ""
 
-    def cost(row: Row) -> str:
+    def cost(row: Measurement) -> str:
         return f"{1e6 * row.median / row.steps:.1f} µs" if row.steps and row.seconds else ""
 
     columns: list[Column] = [
@@ -62,49 +70,47 @@ def _columns(suite: Suite) -> list[Column]:
         ("memory", lambda row: f"{row.memory / 1e6:,.0f} MB" if row.memory else ""),
         ("", lambda row: row.note),
     ]
-    shown = [column for column in columns[1:] if any(column[1](row) for row in suite.rows)]
+    shown = [column for column in columns[1:] if any(column[1](row) for row in suite.measurements)]
     return [columns[0], *shown]
 
 
-def _number(check: Check) -> str:
-    return (
-        f"{check.found:.2f} {check.unit}"
-        if check.found < 100
-        else f"{check.found:.0f} {check.unit}"
-    )
+def _number(requirement: Requirement) -> str:
+    digits = 2 if requirement.value < 100 else 0
+    return f"{requirement.value:.{digits}f} {requirement.unit}"
 
 
-def bound_text(check: Check) -> str:
-    """Return what should hold.
+def limit_text(requirement: Requirement) -> str:
+    """Return the bound of a requirement in words.
 
-    >>> bound_text(Check(what="", found=1, bound=3, at_least=True))
+    >>> limit_text(Requirement(what="", value=1, bound=3, at_least=True))
     'at least 3 x'
     """
-    return f"{'at least' if check.at_least else 'at most'} {check.bound:g} {check.unit}"
+    limit = "at least" if requirement.at_least else "at most"
+    return f"{limit} {requirement.bound:g} {requirement.unit}"
 
 
-def _bounds(suites: Sequence[Suite]) -> Iterator[str]:
+def _requirements(suites: Sequence[Suite]) -> Iterator[str]:
     lines = [
         (
             suite.name,
-            check.what,
-            _number(check),
-            bound_text(check),
-            "yes" if check.met else "**no**",
+            requirement.what,
+            _number(requirement),
+            limit_text(requirement),
+            "yes" if requirement.met else "**no**",
         )
         for suite in suites
-        for check in suite.checks
+        for requirement in suite.requirements
     ]
     if lines:
-        yield from ("## What must hold", "")
-        yield table(("", "", "found", "bound", "holds"), lines)
+        yield from ("## Requirements", "")
+        yield table(("", "", "measured", "bound", "met"), lines)
 
 
 def _shares(suite: Suite) -> Iterator[str]:
     for name, shares in suite.shares.items():
         busy = shares.get("busy threads")
-        said = "" if busy is None else f" ({busy:.1f} threads busy on average)"
-        yield from (f"**{name[0].upper()}{name[1:]}**{said}", "")
+        busy_text = "" if busy is None else f" ({busy:.1f} threads busy on average)"
+        yield from (f"**{name[0].upper()}{name[1:]}**{busy_text}", "")
         lines = [
             (place, f"{100 * share:.1f} %")
             for place, share in shares.items()
@@ -114,32 +120,35 @@ def _shares(suite: Suite) -> Iterator[str]:
 
 
 def _section(suite: Suite) -> Iterator[str]:
-    yield from (f"## {suite.name}: {suite.title}" if suite.rows else f"## {suite.title}", "")
-    if suite.rows:
+    yield from (
+        f"## {suite.name}: {suite.title}" if suite.measurements else f"## {suite.title}",
+        "",
+    )
+    if suite.measurements:
         columns = _columns(suite)
         yield table(
             [head for head, _ in columns],
-            [[cell(row) for _, cell in columns] for row in suite.rows],
+            [[cell(row) for _, cell in columns] for row in suite.measurements],
         )
     yield from _shares(suite)
     for note in suite.notes:
         yield from (note, "")
 
 
-def _surroundings(suites: Sequence[Suite]) -> Iterator[str]:
+def _environment(suites: Sequence[Suite]) -> Iterator[str]:
     yield from ("## Machine and versions", "")
     described: dict[str, list[str]] = {}
     for suite in suites:
         facts = ", ".join(f"{key} {value}" for key, value in suite.machine.items())
         described.setdefault(facts, []).append(suite.name)
     for facts, names in described.items():
-        whose = "" if len(described) == 1 else f" ({', '.join(names)})"
-        yield f"- {facts}{whose}"
-    found: dict[str, set[str]] = {}
+        suites_text = "" if len(described) == 1 else f" ({', '.join(names)})"
+        yield f"- {facts}{suites_text}"
+    versions: dict[str, set[str]] = {}
     for suite in suites:
         for library, version in suite.versions.items():
-            found.setdefault(library, set()).add(version)
-    yield "- " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in found.items())
+            versions.setdefault(library, set()).add(version)
+    yield "- " + ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items())
 
 
 def page_text(results: Results, picture: str | None, numbers: str) -> str:
@@ -147,27 +156,27 @@ def page_text(results: Results, picture: str | None, numbers: str) -> str:
     suites = [results.suites[name] for name in SUITES if name in results.suites]
     lines = [HEAD.format(numbers=numbers)]
     if picture is not None:
-        lines += [f"![times of the contenders, and the scaling curves]({picture})", ""]
-    lines += _bounds(suites)
+        lines += [f"![times of the contenders and scaling curves]({picture})", ""]
+    lines += _requirements(suites)
     for suite in suites:
         lines += _section(suite)
-    lines += _surroundings(suites)
+    lines += _environment(suites)
     return "\n".join(lines) + "\n"
 
 
 def suite_text(suite: Suite) -> str:
-    """Return the part of the page about one suite, with its bounds."""
-    return "\n".join([*_section(suite), *_bounds([suite])]) + "\n"
+    """Return the section of one suite, with its requirements."""
+    return "\n".join([*_section(suite), *_requirements([suite])]) + "\n"
 
 
 def write_page(page: Path, suites: list[Suite]) -> None:
-    """Write the page, its picture and its numbers; suites not measured this time stay."""
+    """Write the page, its picture and its numbers; suites not measured this time are kept."""
     numbers, picture = page.with_suffix(".json"), page.with_suffix(".png")
     results = read_results(numbers).updated(suites)
     write_results(numbers, results)
     try:
         drawn = draw(results, picture)
-    except EbbflowError:  # no matplotlib: the tables are worth having without it
+    except EbbflowError:  # no matplotlib: the page has its tables all the same
         drawn = False
     text = page_text(results, picture.name if drawn else None, numbers.name)
     write_atomically(page, text.encode())

@@ -1,19 +1,19 @@
-"""Time the choice among ten thousand past sessions of a ResNet-34, and what it reads.
+"""Times the choice among ten thousand past sessions of a ResNet-34, and the memory that it takes.
 
-    python benchmarks/history.py [SESSIONS] [R]
+    python -m benchmarks.pages history
 
-Signatures of 21.7 million entries, 87 MB each. Ten thousand of them do not fit anywhere, so the
-past is made up of sketches: 50 kinds of sessions, each session its kind's direction with noise. A
-few are real: vectors of full length, in a history on disk, of the kind that the running session is
-of; these are what is left to measure, exactly. Everything runs on one core. The comparison must
-take less than 200 ms of processor time, in the median of seven. Memory is read from /proc: Linux.
+A signature has 21.7 million entries (87 MB); ten thousand of them fit on no ordinary disk. Most
+past sessions are therefore synthetic sketches: 50 kinds of sessions, each sketch its kind's
+direction with noise. A few are real, with full-length vectors in a history on disk, and of the same
+kind as the current session; only these should be left to measure exactly. Everything runs on one
+core. Comparing sketches must take less than 200 ms of processor time, in the median of seven.
+Memory is read from /proc, so that this runs on Linux only.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from ebbflow.core import sketch
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import DISTANCES, similarity_weights
 from ebbflow.core.types import ModelState, PastSession, Sketch
@@ -33,8 +34,8 @@ KINDS, REAL, NOISE = 50, 4, 0.3
 LIMIT_MS, REPEATS = 200.0, 7
 
 
-class Synthetic(PastSession):
-    """A past session of another kind, of which there is a sketch and nothing else.
+class SyntheticSession(PastSession):
+    """A past session of another kind that has only a sketch.
 
     The projection of a random unit vector to k numbers has entries N(0, 1/k).
     """
@@ -45,7 +46,7 @@ class Synthetic(PastSession):
 
     @property
     def sketch(self) -> Sketch:
-        """The sketch, drawn anew each time: a past on disk is not in memory, either."""
+        """The sketch, drawn again at each call, since a history on disk is not in memory either."""
         parts = self._plan.parts
         widths = np.concatenate([np.full(part.numbers, part.numbers) for part in parts])
         kind = generator("benchmark", "kind", self.number % KINDS)
@@ -59,7 +60,7 @@ class Synthetic(PastSession):
 
 
 def median_ms(run: Callable[[], object]) -> tuple[float, float]:
-    """Return the medians of a few calls in milliseconds: processor time, and by the clock."""
+    """Return the median processor time and wall-clock time of a few calls, in milliseconds."""
     times = []
     for _ in range(REPEATS):
         began = time.process_time(), time.perf_counter()
@@ -70,24 +71,22 @@ def median_ms(run: Callable[[], object]) -> tuple[float, float]:
 
 
 def resident(what: str) -> float:
-    """Return this process's memory in MiB: ``VmRSS`` now, ``VmHWM`` at most since `forget`."""
+    """Return this process's memory in MiB: ``VmRSS`` now, ``VmHWM`` the peak since `reset_peak`."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith(what))
     return int(line.split()[1]) / 1024
 
 
-def forget() -> None:
-    """Let the most memory since now be counted."""
+def reset_peak() -> None:
+    """Start measuring the peak of memory anew."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def main() -> None:
-    """Build the past, compare, and print."""
+def print_table(count: int, scale: float) -> None:
+    """Make the past sessions, compare, and print."""
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    scale = float(sys.argv[2]) if len(sys.argv) > 2 else 100.0
     model = MODELS["resnet34"]((3, 64, 64), 200)
     layout = model.layout
     plan = sketch.plan(layout, "per_tensor")
@@ -108,39 +107,37 @@ def main() -> None:
             for z in range(2, 2 + REAL)
         ]
         before = resident("VmRSS")
-        others = (Synthetic(z, plan) for z in range(2 + REAL, 2 + count))
+        others = (SyntheticSession(z, plan) for z in range(2 + REAL, 2 + count))
         entries: list[PastSession] = [*real, *others]
         table = sketch.SketchTable(plan)
-        table.lower_bounds(own, entries)  # puts the sketches into the matrix, once per session
+        table.lower_bounds(own, entries)  # fills the matrix of sketches, once per session
         after = resident("VmRSS")
         report(table, own, entries, scale)
         measure = DISTANCES["per_tensor"]
         bounds = table.lower_bounds(own, entries)
-        forget()
+        reset_peak()
         began = time.process_time()
 
         def exact(i: int) -> float:
             signature = entries[i].signature
             if signature is None:
-                raise SystemExit(f"session {i} is left to measure, and has only a sketch")
+                raise EbbflowError(f"session {i} has to be measured exactly, but has only a sketch")
             return measure(own, signature, layout)
 
-        found = sketch.nearest_first(bounds, exact, scale)
-        seconds = (time.process_time() - began) / len(found)
-        most = resident("VmHWM") - after
-    weights = similarity_weights(list(found.values()), scale)
-    print(f"  left to measure      {len(found)} ({1 - len(found) / count:.2%} ruled out)")
+        distances = sketch.nearest_first(bounds, exact, scale)
+        seconds = (time.process_time() - began) / len(distances)
+        peak = resident("VmHWM") - after
+    weights = similarity_weights(list(distances.values()), scale)
+    print(f"  left to measure      {len(distances)} ({1 - len(distances) / count:.2%} ruled out)")
     print(f"  measuring one        {1000 * seconds:.0f} ms, read from disk")
-    print(f"  distances            {min(found.values()):.3f} to {max(found.values()):.3f}")
+    print(f"  distances            {min(distances.values()):.3f} to {max(distances.values()):.3f}")
     print(f"  largest weight       {weights.max():.3f}")
     print(f"  memory of sketches   {after - before:.0f} MiB")
-    print(f"  and while measuring  {most:.0f} MiB, mapped pages among them")
+    print(f"  and while measuring  {peak:.0f} MiB, mapped pages among them")
 
 
-def report(
-    table: sketch.SketchTable, own: torch.Tensor, entries: list[PastSession], scale: float
-) -> None:
-    """Print how long the running session's sketch and the comparison take."""
+def report(table: sketch.SketchTable, own: torch.Tensor, entries: list[PastSession], scale: float) -> None:
+    """Print how long the current session's sketch and the comparison take."""
     sketched = sketch.sketch(own, table.plan)
     making = median_ms(lambda: sketch.sketch(own, table.plan))
     comparing = median_ms(lambda: table.compare(sketched, entries))
@@ -152,8 +149,4 @@ def report(
     print("  comparing            {:.0f} ms of processor time, {:.0f} ms".format(*comparing))
     print("  own sketch before    {:.0f} ms of processor time, {:.0f} ms".format(*making))
     if comparing[0] >= LIMIT_MS:
-        raise SystemExit(f"comparing takes more than {LIMIT_MS:.0f} ms")
-
-
-if __name__ == "__main__":
-    main()
+        raise EbbflowError(f"comparing takes {comparing[0]:.0f} ms, more than {LIMIT_MS:.0f} ms")

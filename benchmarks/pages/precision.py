@@ -1,17 +1,16 @@
-"""What training in bfloat16 does to accuracy: SVHN and its convolutional network, both ways.
+"""Compares bfloat16 with float32 on SVHN and its convolutional network: accuracy and speed.
 
-    EBBFLOW_DATA=... python benchmarks/precision.py [PAGE] [ROUNDS]
+    EBBFLOW_DATA=... python -m benchmarks.pages precision
 
 20 devices that hold all ten labels in unequal shares, 5 steps of 32 samples, 100 rounds, 2 seeds.
-Accuracy is the mean of the last 10 rounds. The page has a row per seed, and says how many seconds a
-round took both ways: the runs take turns, so that a busy neighbour disturbs both alike.
+Accuracy is the mean of the last 10 rounds. The page has one row per seed with the seconds per round
+in either precision; the runs alternate, so that other load on the machine affects both alike.
 """
 
 from __future__ import annotations
 
 import platform
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -22,13 +21,13 @@ from ebbflow.models.precision import in_bfloat16
 
 SEEDS = (100, 200)
 PRECISIONS = ("fp32", "bf16")
-ROUNDS, LAST = 100, 10
+LAST = 10
 BOUND = 1.5
 HEAD = """# Accuracy in bfloat16
 
-Written by `python benchmarks/precision.py`: SVHN, `cnn`, FedAvg, 20 devices with all ten labels
-(alpha 0.3), 5 steps of 32 samples, {rounds} rounds. Accuracy in percent, the mean of the last
-{last} rounds; seconds are those of a round with its evaluation.
+Written by `python -m benchmarks.pages precision`: SVHN, `cnn`, FedAvg, 20 devices with all ten
+labels (alpha 0.3), 5 steps of 32 samples, {rounds} rounds. Accuracy in percent, the mean of the
+last {last} rounds; seconds are per round, evaluation included.
 
 | seed | fp32 | bf16 | difference | seconds, fp32 | seconds, bf16 |
 |---|---|---|---|---|---|
@@ -38,7 +37,7 @@ Written by `python benchmarks/precision.py`: SVHN, `cnn`, FedAvg, 20 devices wit
 def run(seed: int, precision: str, rounds: int) -> tuple[float, float]:
     """Return the accuracy over the last rounds, and the seconds of a round."""
     began = time.monotonic()
-    found = ebbflow.compare(
+    records = ebbflow.compare(
         "svhn",
         methods=["previous"],
         devices=20,
@@ -49,14 +48,12 @@ def run(seed: int, precision: str, rounds: int) -> tuple[float, float]:
         settings={"precision": precision, "local.batch": 32},
     )
     seconds = (time.monotonic() - began) / rounds
-    accuracies = [r.accuracy for r in found.rounds]
+    accuracies = [r.accuracy for r in records.rounds]
     return statistics.fmean(accuracies[-min(LAST, rounds) :]), seconds
 
 
-def main() -> None:
+def write_page(page: Path, rounds: int) -> None:
     """Write the page."""
-    given = dict(enumerate(sys.argv))
-    target, rounds = Path(given.get(1, "docs/precision.md")), int(given.get(2, ROUNDS))
     lines, differences, times = [], [], []
     for seed in SEEDS:
         fp32, bf16 = (run(seed, precision, rounds) for precision in PRECISIONS)
@@ -77,20 +74,16 @@ def main() -> None:
         "",
         f"Machine: {platform.machine()}, torch {torch.__version__}."
         + (
-            " It has no instructions for bfloat16: numbers are rounded to it, and the products are"
-            " those of float32."
+            " It has no bfloat16 instructions: numbers are rounded to bfloat16, and products are"
+            " computed in float32."
             if emulated
             else ""
         ),
     ]
     head = HEAD.format(rounds=rounds, last=min(LAST, rounds))
-    target.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+    page.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines[len(SEEDS) :]))
 
 
 def _verdict(mean: float) -> str:
     return f"{'within' if abs(mean) <= BOUND else 'beyond'} the {BOUND} that we allow"
-
-
-if __name__ == "__main__":
-    main()

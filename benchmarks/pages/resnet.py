@@ -1,19 +1,18 @@
-"""Where a training step of ResNet-18 on 32x32 images goes, layer by layer.
+"""Times a training step of ResNet-18 on 32x32 images, layer by layer, on one thread.
 
-    python benchmarks/resnet.py [BATCH] [REPEATS]
+    python -m benchmarks.pages resnet
 
-One thread. For every kind of 3x3 convolution: what it is counted as (two operations for each
-multiply-add), the share of that which touches a pixel and not padding, and the milliseconds of
-torch's convolution forward, backward to its input and backward to its weights; then those of the
-same layer as we train it, in one go. Below: a whole step both ways, in both memory layouts, and
-what a plain product reaches. Every pair must agree before it is timed. Contenders take turns, and
-the best of all repeats counts, in CPU time: a busy neighbour then hardly shows.
+For each kind of 3x3 convolution: its operations (two per multiply-add), the share of them that meet
+a pixel instead of padding, and the milliseconds of torch's convolution forward, backward to its
+input and backward to its weights; then the milliseconds of our layer, forward and backward. A
+second table has whole steps with either convolution and in both memory layouts, beside a plain
+matrix product. Each pair must agree before it is timed. Contenders take turns, and the best CPU
+time of all repeats counts, which other load on the machine hardly affects.
 """
 
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.malloc import kept_memory
 from ebbflow.core.types import Model, Output
 from ebbflow.models import flops, from_module, resnet
@@ -31,8 +31,8 @@ from ebbflow.models.resnet import _Conv3x3, resnet18
 SIDE = 32
 
 
-class Layer(NamedTuple):
-    """3x3 convolutions of one kind: how many, their channels, stride, and the image's side."""
+class ConvolutionKind(NamedTuple):
+    """3x3 convolutions of one kind: their number, channels, stride, and the image's side."""
 
     name: str
     times: int
@@ -50,7 +50,7 @@ class Layer(NamedTuple):
 
     @property
     def touching(self) -> float:
-        """The share of a window's weights that meet a pixel, over all windows."""
+        """The share of weights that meet a pixel instead of padding, over all windows."""
         meets = [
             sum(0 <= self.stride * i + tap - 1 < self.side for tap in range(3))
             for i in range(self.out)
@@ -59,37 +59,39 @@ class Layer(NamedTuple):
 
 
 LAYERS = (
-    Layer("layer1", 4, 64, 64, 1, 8),
-    Layer("layer2, first", 1, 64, 128, 2, 8),
-    Layer("layer2", 3, 128, 128, 1, 4),
-    Layer("layer3, first", 1, 128, 256, 2, 4),
-    Layer("layer3", 3, 256, 256, 1, 2),
-    Layer("layer4, first", 1, 256, 512, 2, 2),
-    Layer("layer4", 3, 512, 512, 1, 1),
+    ConvolutionKind("layer1", 4, 64, 64, 1, 8),
+    ConvolutionKind("layer2, first", 1, 64, 128, 2, 8),
+    ConvolutionKind("layer2", 3, 128, 128, 1, 4),
+    ConvolutionKind("layer3, first", 1, 128, 256, 2, 4),
+    ConvolutionKind("layer3", 3, 256, 256, 1, 2),
+    ConvolutionKind("layer4, first", 1, 256, 512, 2, 2),
+    ConvolutionKind("layer4", 3, 512, 512, 1, 1),
 )
 
 
 def best(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the least milliseconds of each contender; they take turns."""
-    found = dict.fromkeys(contenders, float("inf"))
+    """Return the shortest time of each contender in milliseconds; they take turns."""
+    times = dict.fromkeys(contenders, float("inf"))
     for contender in contenders.values():
         contender()
     for _ in range(repeats):
         for name, contender in contenders.items():
             start = time.thread_time()
             contender()
-            found[name] = min(found[name], 1000 * (time.thread_time() - start))
-    return found
+            times[name] = min(times[name], 1000 * (time.thread_time() - start))
+    return times
 
 
-def pulled(function: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, slope: Tensor) -> Any:
-    """Return an output and the gradients in the input and the weights."""
+def output_and_gradients(
+    function: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, slope: Tensor
+) -> Any:
+    """Return a layer's output and the gradients of its input and weights."""
     output = function(x)
     return output, *torch.autograd.grad(output, (x, weight), slope)
 
 
-def layer_row(layer: Layer, batch: int, repeats: int) -> str:
-    """Return a line of the table, after both ways gave the same."""
+def layer_row(layer: ConvolutionKind, batch: int, repeats: int) -> str:
+    """Return one line of the table, after checking that both convolutions agree."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(batch, layer.inputs, layer.side, layer.side, generator=draw)
     x = x.contiguous(memory_format=torch.channels_last)
@@ -100,8 +102,8 @@ def layer_row(layer: Layer, batch: int, repeats: int) -> str:
     leaf = x.clone().requires_grad_()
     theirs = partial(nn.Conv2d.forward, ours)
     for one, other in zip(
-        pulled(ours, leaf, ours.weight, slope),
-        pulled(theirs, leaf, ours.weight, slope),
+        output_and_gradients(ours, leaf, ours.weight, slope),
+        output_and_gradients(theirs, leaf, ours.weight, slope),
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
@@ -117,7 +119,7 @@ def layer_row(layer: Layer, batch: int, repeats: int) -> str:
             "forward": lambda: conv2d(x, weight, None, layer.stride, 1),
             "input": backward(True, False),
             "weights": backward(False, True),
-            "ours": lambda: pulled(ours, leaf, ours.weight, slope),
+            "ours": lambda: output_and_gradients(ours, leaf, ours.weight, slope),
         },
         repeats,
     )
@@ -146,7 +148,7 @@ def with_plain_convolutions() -> Model:
 
 
 def step_of(model: Model, x: Tensor) -> Callable[[], Any]:
-    """Return a step's gradient as a function, for a loss that is linear in the logits."""
+    """Return a function that computes one step's gradient, for a loss linear in the logits."""
     state = model.initial(torch.Generator().manual_seed(0))
     gradient = model.gradient
 
@@ -154,14 +156,12 @@ def step_of(model: Model, x: Tensor) -> Callable[[], Any]:
         return Output(output.logits.sign(), torch.zeros_like(output.features))
 
     if gradient is None:
-        raise SystemExit("the model has no gradient of its own")
+        raise EbbflowError("the model has no gradient of its own")
     return lambda: gradient(*state, x, None, slope)
 
 
-def main() -> None:
-    """Print the tables."""
-    given = dict(enumerate(sys.argv))
-    batch, repeats = int(given.get(1, 128)), int(given.get(2, 10))
+def print_tables(batch: int, repeats: int) -> None:
+    """Print both tables."""
     torch.set_num_threads(1)
     print(f"{platform.machine()}, torch {torch.__version__}, batch {batch}, one thread\n")
     print(
@@ -190,7 +190,3 @@ def main() -> None:
     for name, milliseconds in times.items():
         print(f"| {name} | {milliseconds:.0f} | {work / milliseconds / 1e6:.0f} |")
     print(f"| a product of {size} x {size} | {product:.0f} | {2 * size**3 / product / 1e6:.0f} |")
-
-
-if __name__ == "__main__":
-    main()
