@@ -35,7 +35,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     wanted = set()
     for name in names:
         if name.lower() not in by_lower:
-            raise unknown(name, SUITES, "benchmark", "benchmarks")
+            raise unknown(name, SUITES, "benchmark", "NAME")
         wanted.add(by_lower[name.lower()])
     return [name for name in SUITES if name in wanted or not names]
 
