@@ -58,9 +58,15 @@ STAGES: dict[str, tuple[str, ...]] = {
     "texts": ("engines/texts/",),
     "engine": ("engines/",),
     "rounds and server": ("core/algorithm.py", "simulation/"),
-    "starts and signatures": ("starts/", "core/signature.py", "core/sketch.py"),
-    "records and files": ("runs/", "core/files.py", "core/tensor_files.py", "report/"),
-    "set-up": ("experiment.py", "api.py", "cli/", "config/", "data/"),
+    "starts and signatures": ("sessions/", "starts/", "core/signature.py", "core/sketch.py"),
+    "records and files": (
+        "recording.py",
+        "runs/",
+        "core/files.py",
+        "core/tensor_files.py",
+        "report/",
+    ),
+    "set-up": ("experiment.py", "plugins.py", "api.py", "cli/", "config/", "data/"),
     "analysis": ("analysis/",),
 }
 OTHER = "other"

@@ -136,7 +136,9 @@ def print_table(count: int, scale: float) -> None:
     print(f"  and while measuring  {peak:.0f} MiB, mapped pages among them")
 
 
-def report(table: sketch.SketchTable, own: torch.Tensor, entries: list[PastSession], scale: float) -> None:
+def report(
+    table: sketch.SketchTable, own: torch.Tensor, entries: list[PastSession], scale: float
+) -> None:
     """Print how long the current session's sketch and the comparison take."""
     sketched = sketch.sketch(own, table.plan)
     making = median_ms(lambda: sketch.sketch(own, table.plan))

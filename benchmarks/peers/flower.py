@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     # By module name: Ray's workers import the client from the module, not from this script.
-    from benchmarks.peers import flower
-
-    flower.main()
+    import_module("benchmarks.peers.flower").main()
