@@ -17,7 +17,7 @@ def benchmarks(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...",
+            metavar="NAME",
             help="W1, W2, W3, W4, texts, cells, scaling, profile; all of them by default.",
         ),
     ] = None,

@@ -13,13 +13,18 @@ _PROC = Path("/proc")
 
 def anonymous(pid: int) -> int:
     """Return a process's anonymous memory in bytes, or 0 if the process has ended."""
+    return status(pid, "RssAnon")
+
+
+def status(pid: int, field: str) -> int:
+    """Return a field of a process's status in bytes, or 0 if it is not known."""
     try:
         lines = (_PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return 0
     for line in lines.splitlines():
         name, _, value = line.partition(":")
-        if name == "RssAnon":
+        if name == field:
             return int(value.split()[0]) * 1024
     return 0
 

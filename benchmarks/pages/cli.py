@@ -7,15 +7,21 @@ from typing import Annotated
 
 import typer
 
+from ebbflow.cli.options import help_if_alone
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer(
     help="Make the runs behind a page of the documentation and write its tables.",
+    invoke_without_command=True,
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def _root(context: typer.Context) -> None:
+    help_if_alone(context)
 
 
 def _existing(page: Path) -> Path:

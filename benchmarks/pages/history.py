@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.memory import status
 from ebbflow.core import sketch
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
@@ -70,11 +71,9 @@ def median_ms(run: Callable[[], object]) -> tuple[float, float]:
     return processor, clock
 
 
-def resident(what: str) -> float:
+def resident(field: str) -> float:
     """Return this process's memory in MiB: ``VmRSS`` now, ``VmHWM`` the peak since `reset_peak`."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith(what))
-    return int(line.split()[1]) / 1024
+    return status(os.getpid(), field) / 2**20
 
 
 def reset_peak() -> None:
