@@ -157,7 +157,7 @@ def simulation_parameters() -> Report:
     lines, rows = [], []
     for dataset, (shape, classes) in SHAPES.items():
         model = BUILDERS[SETTINGS[dataset].model](shape, classes)
-        kind = torch.int64 if model.bags is not None else torch.float32
+        kind = torch.int64 if model.hints.bag_of_words is not None else torch.float32
         operations = flops(model, torch.zeros((1, *shape), dtype=kind))
         count, phi = model.layout.total, operations / model.layout.total
         theirs = MODELS[dataset]

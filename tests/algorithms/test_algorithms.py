@@ -141,8 +141,7 @@ def assert_elementwise(algorithm: Algorithm) -> None:
     [*(build() for build in ALGORITHMS.values()), ALGORITHMS["scaffold"](option=1)],
     ids=lambda a: a.name,
 )
-def test_ours_are_elementwise_as_they_say(algorithm: Algorithm) -> None:
-    assert algorithm.elementwise
+def test_ours_are_elementwise(algorithm: Algorithm) -> None:
     assert_elementwise(algorithm)
 
 

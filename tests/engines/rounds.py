@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ebbflow.core.algorithm import Algorithm, Broadcast, Population
 from ebbflow.core.local import Cohort, Engine, Lane, Recipe, Trained
-from ebbflow.core.types import Examples, Model, ModelState, State
+from ebbflow.core.types import EngineHints, Examples, Model, ModelState, State
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.models import from_module, mlp, softmax
 
@@ -63,7 +63,7 @@ def conv_normed() -> Model:
 
 def softmax_in_torch() -> Model:
     """Return softmax regression without its fused kernel."""
-    return replace(softmax(SHAPE, CLASSES), name="softmax in torch", linear=False)
+    return replace(softmax(SHAPE, CLASSES), name="softmax in torch", hints=EngineHints())
 
 
 MODELS = [softmax(SHAPE, CLASSES), softmax_in_torch(), mlp(SHAPE, CLASSES), convnet()]

@@ -19,7 +19,7 @@ from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.types import Examples, Gradient, State, Theta
 from ebbflow.engines import Sequential, Vectorised, native
-from ebbflow.engines.fused import Fused, fits
+from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.models import softmax
 from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import (
@@ -66,8 +66,8 @@ def engines() -> Iterator[tuple[Vectorised, Sequential]]:
 @built
 @every_algorithm
 def test_the_kernel_takes_every_algorithm_of_ours(name: str) -> None:
-    assert fits(MODEL, examples())
-    assert Fused.takes(lane(MODEL, algorithms()[name]))
+    assert why_no_kernel(MODEL, examples()) == ""
+    assert Fused.refusal(lane(MODEL, algorithms()[name])) == ""
 
 
 @built
@@ -148,7 +148,8 @@ def test_lanes_that_the_kernel_cannot_take_run_in_torch_beside_the_others() -> N
     own = Algorithm("sign", direction=direction)
     first_option = ALGORITHMS["scaffold"](option=1)
     lanes = [lane(MODEL, a) for a in (own, Algorithm("fedavg"), first_option, Algorithm("b"))]
-    assert [Fused.takes(at) for at in lanes] == [False, True, False, True]
+    refusals = ["direction is not Affine", "", "start_gradient is asked for", ""]
+    assert [Fused.refusal(at) for at in lanes] == refusals
     who = cohort(MANY)
     for at, found, wanted in zip(
         lanes, trained(lanes, who, 2), reference(MODEL, lanes, who), strict=True
@@ -185,12 +186,12 @@ def test_probabilities_survive_large_scores() -> None:
     ids=["float64", "strided", "unknown_label"],
 )
 def test_data_that_the_kernel_cannot_read_go_through_torch(data: Examples) -> None:
-    assert not fits(MODEL, data)
+    assert why_no_kernel(MODEL, data)
 
 
 def test_without_the_kernel_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library", lambda: None)
-    assert not fits(MODEL, examples())
+    assert why_no_kernel(MODEL, examples()) == "the kernel was not built for this machine"
     at, who = lane(MODEL, Algorithm("fedavg")), cohort(MANY)
     assert_agree(trained([at], who)[0], reference(MODEL, [at], who)[0], at)
 

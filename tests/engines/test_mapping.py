@@ -49,10 +49,10 @@ def test_so_may_a_small_one_of_the_users() -> None:
 
 def test_a_gpu_maps_small_convolutions_and_a_cpu_does_not() -> None:
     small, large = cnn(SHAPE, CLASSES), resnet18(SHAPE, CLASSES)
-    assert not small.maps(on_gpu=False)
-    assert small.maps(on_gpu=True)
-    assert not large.maps(on_gpu=True)
+    assert not small.hints.maps(on_gpu=False)
+    assert small.hints.maps(on_gpu=True)
+    assert not large.hints.maps(on_gpu=True)
     for model in (mlp(SHAPE, CLASSES), softmax(SHAPE, CLASSES)):
-        assert model.maps(on_gpu=False)
-        assert model.maps(on_gpu=True)
-    assert not from_module(lambda: torch.nn.Linear(3, 2), vectorise=False).maps(on_gpu=True)
+        assert model.hints.maps(on_gpu=False)
+        assert model.hints.maps(on_gpu=True)
+    assert not from_module(lambda: torch.nn.Linear(3, 2), vectorise=False).hints.maps(on_gpu=True)

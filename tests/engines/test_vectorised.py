@@ -45,7 +45,7 @@ def test_neither_block_nor_workers_show(model: Model, algorithm: Algorithm) -> N
     who, at = cohort(MANY), lane(model, algorithm)
     whole = vectorised(model, [at], who, workers=1)[0]
     # A model that is trained device by device has blocks of one, whatever is asked for.
-    blocks = BLOCKS if model.vectorise else [3]
+    blocks = BLOCKS if model.hints.vectorise else [3]
     cuts = [(block, 2) for block in blocks] + [(None, 3), (3, 1), (3, 3)]
     for block, workers in cuts:
         cut = vectorised(model, [at], who, block, workers)[0]

@@ -10,16 +10,19 @@ from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm
-from ebbflow.core.local import Cohort, Engine
+from ebbflow.core.local import Cohort, Engine, Recipe
 from ebbflow.core.types import Examples, Indices, Model, ModelState
 from ebbflow.data.batches import StepRule, local_batches
-from ebbflow.engines.texts.symbolic import Seen, Span, unpacked, whole
+from ebbflow.engines import Sequential, WholeVectors
+from ebbflow.engines.texts.packed_states import Span, TextFeatures, entries, unpacked
 from ebbflow.models import embedding
 from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import Federation
 
 WORDS, WIDTH, CLASSES, LENGTH, TEXTS = 60, 7, 4, 12, 200
 MODEL = embedding((LENGTH,), CLASSES, vocabulary=WORDS, width=WIDTH)
+assert MODEL.hints.bag_of_words is not None
+BAG_OF_WORDS = MODEL.hints.bag_of_words
 DEVICES = range(10, 17)
 EXACT = 1e-12
 
@@ -95,18 +98,22 @@ def assert_same(ours: Federation, theirs: Federation, within: float = EXACT) -> 
         assert memory.keys() == theirs.clients[device].keys()
         for name, kept in memory.items():
             expected = theirs.clients[device][name]
-            if isinstance(kept, Seen):
+            if isinstance(kept, TextFeatures):
                 assert set(kept.rows.tolist()) == set(SHARDS[device].tolist())
                 tail = expected[WORDS * WIDTH :]
                 torch.testing.assert_close(kept.tail, tail, rtol=0, atol=within)
                 value, expected = kept.features, by_features(expected, kept.rows)
             elif isinstance(kept, Span):
-                assert MODEL.bags is not None
                 assert set(kept.rows.tolist()) <= set(SHARDS[device].tolist())
-                value = whole(kept, MODEL.bags, DATA)
+                value = entries(kept, BAG_OF_WORDS, DATA)
             else:
                 value = kept
             torch.testing.assert_close(value, expected, rtol=0, atol=within, msg=name)
+
+
+def reference(recipe: Recipe) -> Engine:
+    """Return the reference engine, which reads packed states as well."""
+    return WholeVectors(Sequential(MODEL, DATA, recipe), BAG_OF_WORDS, DATA)
 
 
 def run(algorithm: Algorithm, train: Engine, cohorts: Sequence[Cohort]) -> Federation:

@@ -112,9 +112,9 @@ def test_a_word_that_the_table_lacks_is_refused(token: int) -> None:
 
 def test_a_part_of_the_words_is_the_same_model_on_their_texts() -> None:
     state, texts_of_two = doubled(start(MODEL)), [texts_with_repeats(), texts(2)]
-    assert MODEL.bags is not None
+    assert MODEL.hints.bag_of_words is not None
     assert MODEL.pullback is not None
-    words, renumbered, model = MODEL.bags.part(texts_of_two)
+    words, renumbered, model = MODEL.hints.bag_of_words.subset(texts_of_two)
     assert words.tolist() == sorted({0, *torch.cat(texts_of_two).flatten().tolist()})
     size = VOCABULARY * WIDTH
     rows = state.theta[:size].view(VOCABULARY, WIDTH)[words]
@@ -138,8 +138,8 @@ def test_a_part_of_the_words_is_the_same_model_on_their_texts() -> None:
 
 
 def test_a_part_without_texts_is_padding_alone() -> None:
-    assert MODEL.bags is not None
-    words, renumbered, model = MODEL.bags.part([])
+    assert MODEL.hints.bag_of_words is not None
+    words, renumbered, model = MODEL.hints.bag_of_words.subset([])
     assert words.tolist() == [0]
     assert renumbered == []
     assert model.layout.shapes[0] == (1, WIDTH)
@@ -147,8 +147,8 @@ def test_a_part_without_texts_is_padding_alone() -> None:
 
 @pytest.mark.parametrize("token", [VOCABULARY, -1])
 def test_a_part_has_no_words_that_the_table_lacks(token: int) -> None:
-    assert MODEL.bags is not None
+    assert MODEL.hints.bag_of_words is not None
     x = texts(3)
     x[1, 1] = token
     with pytest.raises(EbbflowError, match=r"set parameters\.embedding\.vocabulary above"):
-        MODEL.bags.part([x])
+        MODEL.hints.bag_of_words.subset([x])

@@ -76,7 +76,7 @@ def test_the_global_generator_does_not_disturb_the_draw(kind: str) -> None:
 def test_training_draws_nothing_itself(kind: str) -> None:
     model, x = tiny(kind), inputs(kind, 4)
     state, noise = start(model), draws(model, 4)
-    assert not model.draws
+    assert not model.hints.own_draws
     before = torch.random.get_rng_state()
     first = model.forward(state.theta, state.buffers, x, noise, True)
     second = model.forward(state.theta, state.buffers, x, noise, True)
@@ -117,7 +117,7 @@ def test_logits_and_features_both_pull_on_theta(kind: str) -> None:
 
 
 def test_only_softmax_and_mlp_are_mapped_over_devices() -> None:
-    assert [kind for kind in MODELS if tiny(kind).vectorise] == ["softmax", "mlp"]
+    assert [kind for kind in MODELS if tiny(kind).hints.vectorise] == ["softmax", "mlp"]
 
 
 def test_batch_statistics_are_those_of_the_models_with_batch_norm() -> None:

@@ -152,10 +152,10 @@ def test_convolutions_are_not_mapped_over_devices_unless_asked() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
 
-    assert not from_module(build).vectorise
-    assert from_module(build, vectorise=True).vectorise
-    assert from_module(Pair).vectorise
-    assert not from_module(Pair, vectorise=False).vectorise
+    assert not from_module(build).hints.vectorise
+    assert from_module(build, vectorise=True).hints.vectorise
+    assert from_module(Pair).hints.vectorise
+    assert not from_module(Pair, vectorise=False).hints.vectorise
 
 
 def test_building_and_drawing_leave_the_global_generator_alone() -> None:
@@ -216,15 +216,15 @@ def test_a_module_is_given_its_noise() -> None:
     model, x = from_module(lambda: Noisy(6, 3), noise=(3,)), inputs()
     state, noise = start(model), torch.rand(8, 3)
     assert model.noise == (3,)
-    assert not model.draws
+    assert not model.hints.own_draws
     plain, _ = model.forward(*state, x, None, False)
     noisy, _ = model.forward(*state, x, noise, True)
     torch.testing.assert_close(noisy.logits, plain.logits + noise)
 
 
 def test_a_module_that_draws_itself_is_recognised() -> None:
-    assert from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))).draws
-    assert not from_module(Pair).draws
+    assert from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))).hints.own_draws
+    assert not from_module(Pair).hints.own_draws
 
 
 # --- frozen parameters ---------------------------------------------------------------------------

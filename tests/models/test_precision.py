@@ -152,7 +152,7 @@ def test_a_round_is_near_one_in_float32_and_the_same_on_every_cut(
     assert found[0].delta.dtype == torch.float32
     for block, workers in ((1, 1), (2, 2), (3, 3)):
         assert same_bits(vectorised(low, [at], who, block, workers, data=data)[0], found)
-    tolerance = 1e-5 if not model.vectorise else 1e-3  # one product a device, or one of many
+    tolerance = 1e-5 if not model.hints.vectorise else 1e-3  # one product a device, or one of many
     assert_agree(found, reference(low, [at], who, data)[0], at, tolerance)
 
 

@@ -98,7 +98,7 @@ def test_group_norm_leaves_neither_buffers_nor_batch_statistics() -> None:
     model, x = resnet18(SHAPE, 10, norm="group"), images(4, SHAPE)
     assert model.buffer_layout.names == ()
     assert not model.batch_statistics
-    assert not model.vectorise
+    assert not model.hints.vectorise
     assert model.layout == resnet18(SHAPE, 10).layout
     state = start(model)
     together = model.forward(*state, x, None, True)[0].logits

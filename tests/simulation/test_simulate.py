@@ -22,11 +22,12 @@ from ebbflow.core.algorithm import (
     LocalRun,
     Population,
     Upload,
+    mean_state,
     weighted_upload,
 )
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score
-from ebbflow.core.local import Cohort, Lane, Trained
+from ebbflow.core.local import Cohort, Lane, Route, Trained
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.rng import generator
@@ -85,6 +86,15 @@ class Play(Callback):
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         return self.engine.evaluate(models, test)
+
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        return self.engine.mean_state(states, samples)
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        self.engine.explain(lanes, cohort)
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        return self.engine.route(lane, cohort)
 
     def close(self) -> None:
         pass
@@ -784,7 +794,7 @@ def test_rejoining_is_the_weighted_mean_of_the_states(name: str) -> None:
     theta = torch.zeros(2)
     assert algorithm.rejoin is not None
     states = [{key: torch.tensor([1.0, 0.0])}, {key: torch.tensor([0.0, 8.0])}, {key: theta}]
-    server = algorithm.rejoin(theta, Population(3, 40), states, [10, 5, 25])
+    server = algorithm.rejoin(theta, Population(3, 40), mean_state(states, [10, 5, 25]))
     assert server[key].tolist() == [0.25, 1.0]
     assert float(server["samples"]) == 40
 
@@ -882,6 +892,15 @@ class Breaks(Callback):
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         return self.engine.evaluate(models, test)
+
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        return self.engine.mean_state(states, samples)
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        self.engine.explain(lanes, cohort)
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        return self.engine.route(lane, cohort)
 
     def close(self) -> None:
         pass

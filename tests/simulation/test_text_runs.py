@@ -16,7 +16,7 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.engines import SampleSpace, Sequential, Vectorised
+from ebbflow.engines import SampleSpace, Vectorised, WholeVectors
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
 from tests.callbacks import StopAfter, Stopped
@@ -66,7 +66,7 @@ def run(**settings: Any) -> list[float]:
     ("settings", "kind"),
     [
         ({}, SampleSpace),
-        ({"engine.kind": "sequential"}, Sequential),
+        ({"engine.kind": "sequential"}, WholeVectors),
         ({"model.kind": "mlp", "dataset": "digits"}, Vectorised),
     ],
 )
@@ -101,7 +101,6 @@ def test_a_run_on_touched_rows_is_that_of_the_reference_engine(
         return Algorithm(
             "clipped",
             direction=lambda g, theta, *_: g.clamp(-0.001, 0.001) + 0.01 * theta,
-            elementwise=True,
         )
 
     monkeypatch.setitem(ALGORITHMS._records, "clipped", RegisteredAlgorithm("clipped", clipped))

@@ -31,5 +31,4 @@ def fedacg(momentum: Decay = 0.5, beta: NotNegative = 0.1) -> Algorithm:
         broadcast=lambda theta, server: (theta + momentum * server["m"], {}),
         direction=Affine(pull=beta),
         server_step=server_step,
-        elementwise=True,
     )

@@ -5,4 +5,4 @@ from ebbflow.core.algorithm import Algorithm
 
 def fedavg() -> Algorithm:
     """Return FedAvg, which is the record's default in every hook."""
-    return Algorithm("fedavg", elementwise=True)
+    return Algorithm("fedavg")

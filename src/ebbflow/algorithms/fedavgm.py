@@ -19,4 +19,4 @@ def fedavgm(momentum: Decay = 0.9, rate: Positive = 1.0) -> Algorithm:
         m = momentum * server["m"] + total.delta / total.samples
         return theta + rate * m, {"m": m}
 
-    return Algorithm("fedavgm", init_server=init_server, server_step=server_step, elementwise=True)
+    return Algorithm("fedavgm", init_server=init_server, server_step=server_step)

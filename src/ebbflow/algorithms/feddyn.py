@@ -5,8 +5,6 @@ Weighted by the devices' numbers of samples throughout, like `ebbflow.algorithms
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ebbflow.core.algorithm import (
@@ -17,7 +15,6 @@ from ebbflow.core.algorithm import (
     Population,
     Upload,
     average,
-    mean_state,
     weighted_upload,
 )
 from ebbflow.core.ranges import Positive
@@ -36,10 +33,8 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
     def init_server(theta: Theta, population: Population) -> State:
         return {"h": torch.zeros_like(theta), "samples": theta.new_tensor(population.samples)}
 
-    def rejoin(
-        theta: Theta, population: Population, states: Sequence[State], samples: Sequence[int]
-    ) -> State:
-        return {**init_server(theta, population), "h": mean_state(states, samples, "h")}
+    def rejoin(theta: Theta, population: Population, mean: State) -> State:
+        return {**init_server(theta, population), "h": mean["h"]}
 
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
         sent, _ = weighted_upload(shared, client, run)
@@ -58,5 +53,4 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
         direction=Affine(pull=alpha, shift=lambda shared, client: -client["h"]),
         upload=upload,
         server_step=server_step,
-        elementwise=True,
     )

@@ -53,4 +53,4 @@ def _adaptive(
         v = second(server["v"], d * d)
         return theta + rate * m / (v.sqrt() + tau), {"m": m, "v": v}
 
-    return Algorithm(name, init_server=init_server, server_step=server_step, elementwise=True)
+    return Algorithm(name, init_server=init_server, server_step=server_step)

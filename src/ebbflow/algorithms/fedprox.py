@@ -8,4 +8,4 @@ from ebbflow.core.ranges import NotNegative
 
 def fedprox(mu: NotNegative = 1.0) -> Algorithm:
     """Return FedAvg on the local loss plus (mu/2) ||w - w^(s,t)||^2, over parameters only."""
-    return Algorithm("fedprox", direction=Affine(pull=mu), elementwise=True)
+    return Algorithm("fedprox", direction=Affine(pull=mu))

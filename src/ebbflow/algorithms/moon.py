@@ -19,7 +19,7 @@ def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
     contrast.
     """
     if mu == 0:
-        return Algorithm("moon", elementwise=True)
+        return Algorithm("moon")
 
     def init_client(shared: Broadcast) -> State:
         return {
@@ -45,5 +45,4 @@ def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
         anchors=anchors,
         objective=Contrast(mu, tau),
         upload=upload,
-        elementwise=True,
     )

@@ -7,7 +7,6 @@ equal devices the two are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -20,7 +19,6 @@ from ebbflow.core.algorithm import (
     Population,
     Upload,
     average,
-    mean_state,
     weighted_upload,
 )
 from ebbflow.core.types import State, Theta
@@ -39,11 +37,9 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
     def init_server(theta: Theta, population: Population) -> State:
         return {"c": torch.zeros_like(theta), "samples": theta.new_tensor(population.samples)}
 
-    def rejoin(
-        theta: Theta, population: Population, states: Sequence[State], samples: Sequence[int]
-    ) -> State:
+    def rejoin(theta: Theta, population: Population, mean: State) -> State:
         # A kept c would push newcomers along the old session's gradient: c is the mean again.
-        return {**init_server(theta, population), "c": mean_state(states, samples, "c")}
+        return {**init_server(theta, population), "c": mean["c"]}
 
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:
         if not run.steps:
@@ -70,5 +66,4 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
         upload=upload,
         server_step=server_step,
         start_gradient=option == 1,
-        elementwise=True,
     )

@@ -17,4 +17,4 @@ def scaffold_authors() -> Algorithm:
         sent, client = weighted_upload(shared, client, run)
         return sent._replace(delta=run.lr * sent.delta), client
 
-    return Algorithm("scaffold-authors", upload=upload, elementwise=True)
+    return Algorithm("scaffold-authors", upload=upload)

@@ -60,7 +60,7 @@ class Problem:
         """Return the problem of these devices."""
         rows = torch.from_numpy(np.concatenate(shards)).to(examples.y.device)
         x = prepared(examples.x[rows], examples.pixels)
-        if model.linear:  # the bias is the weight of a last feature that is always 1
+        if model.hints.linear:  # the bias is the weight of a last feature that is always 1
             x = torch.cat([x.flatten(1), x.new_ones(len(x), 1)], 1)
         return cls(model, x, examples.y[rows], np.array([len(shard) for shard in shards]))
 
@@ -79,7 +79,7 @@ class Problem:
 
     def gradients(self, state: ModelState) -> Gradients:
         """Return F, ||grad F||^2 and every ||grad F_k||^2."""
-        if self.model.linear:
+        if self.model.hints.linear:
             slopes, losses = self._slopes(state)
             flat = slopes.to(self.x.dtype)
             # Not in the order of theta, which does not matter for norms.
@@ -100,7 +100,7 @@ class Problem:
 
     def loss(self, state: ModelState) -> float:
         """Return F."""
-        if self.model.linear:
+        if self.model.hints.linear:
             return float(self._slopes(state)[1].mean())
         with torch.no_grad():
             parts = [self._losses(state.theta, state, at) for at in self._parts()]
@@ -151,13 +151,13 @@ class Problem:
         the first factor's norm is at most 1/2. So beta_k <= lambda_max(X_k^T X_k / D_k) / 2, where
         the features include the 1 of the bias.
         """
-        if not self.model.linear:
+        if not self.model.hints.linear:
             return None
         return max(self._curvatures)
 
     def steepest(self) -> int | None:
         """Return the device with the largest bound, or None if there is no closed form."""
-        return int(np.argmax(self._curvatures)) if self.model.linear else None
+        return int(np.argmax(self._curvatures)) if self.model.hints.linear else None
 
     @cached_property
     def _curvatures(self) -> list[float]:
@@ -190,7 +190,7 @@ class Problem:
         return largest
 
     def _hessian_product(self, state: ModelState, v: Tensor, at: slice) -> Tensor:
-        if self.model.linear:
+        if self.model.hints.linear:
             slopes, _ = self._slopes(state, at)
             q = slopes.scatter_add(1, self.y[at, None], torch.ones_like(slopes[:, :1]))
             x = self.x[at]
@@ -224,7 +224,7 @@ class Problem:
 
     def variances(self, state: ModelState) -> Array:
         """Return sigma_k^2, the sample variance of a device's gradients at one w."""
-        if not self.model.linear:
+        if not self.model.hints.linear:
             singles = (self._singles(state, at) for at in self._places())
             return np.array([float(g.var(0).sum()) if len(g) > 1 else 0.0 for g in singles])
         slopes, _ = self._slopes(state)
@@ -244,7 +244,7 @@ class Problem:
             return np.nan
         largest = 0.0
         for at in self._places():
-            if self.model.linear:
+            if self.model.hints.linear:
                 first = slice(at.start, min(at.stop, at.start + PAIRS))
                 x = self.x[first].double()
                 q, _ = self._slopes(state, first)
@@ -275,7 +275,7 @@ class Problem:
 
         def value(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             state = ModelState(torch.from_numpy(flat).to(shape), start.buffers)
-            if self.model.linear:
+            if self.model.hints.linear:
                 slopes, losses = self._slopes(state)
                 table = slopes.to(self.x.dtype).T @ self.x
                 gradient = torch.cat([table[:, :-1].reshape(-1), table[:, -1]])

@@ -92,7 +92,7 @@ def _counted(config: Config) -> ModelSize:
     x = data.train.x[:1]
     given = config.parameters.get(builder.name, {})
     model = builder.build(given, tuple(x.shape[1:]), data.classes)
-    operations = flops(model, x.long() if model.bags is not None else x.float())
+    operations = flops(model, x.long() if model.hints.bag_of_words is not None else x.float())
     return ModelSize(model.layout.total, operations / model.layout.total)
 
 

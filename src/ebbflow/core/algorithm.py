@@ -148,19 +148,26 @@ def average(theta: Theta, server: State, upload: Upload) -> tuple[Theta, State]:
     return theta + upload.delta / upload.samples, server
 
 
-Rejoin = Callable[[Theta, Population, Sequence[State], Sequence[int]], State]
-"""A server's state from those of the devices that are here, newcomers' fresh ones included."""
+Rejoin = Callable[[Theta, Population, State], State]
+"""A server's state from the mean state of the devices that are here (see `mean_state`), in which
+newcomers count with a fresh one."""
 
 
-def mean_state(states: Sequence[State], samples: Sequence[int], name: str) -> Tensor:
-    """Return the mean of one vector of the devices' states, weighted by D_k.
+def mean_state(states: Sequence[State], samples: Sequence[int]) -> State:
+    """Return the mean of the devices' states, each weighted by D_k.
 
-    >>> mean_state([{"c": torch.ones(1)}, {"c": torch.zeros(1)}], [3, 1], "c")
-    tensor([0.7500])
+    States are read one after another, so they may be loaded as they are needed.
+
+    >>> mean_state([{"c": torch.ones(1)}, {"c": torch.zeros(1)}], [3, 1])
+    {'c': tensor([0.7500])}
     """
-    total = torch.zeros_like(states[0][name])
+    everything = sum(samples)
+    total: State = {}
     for state, count in zip(states, samples, strict=True):
-        total = total + state[name] * (count / sum(samples))
+        if not total:
+            total = {name: torch.zeros_like(value) for name, value in state.items()}
+        share = count / everything
+        total = {name: value + state[name] * share for name, value in total.items()}
     return total
 
 
@@ -171,9 +178,9 @@ class Algorithm(NamedTuple):
         name: What records and the command line call it.
         init_server: The server's state at a session's start, from w^(s,1).
         init_client: A device's state at its first participation, with every name it will have.
-        rejoin: The server's state at a session's start when devices keep theirs: from w^(s,1), and
-            the states and sample counts of those that are here. By default a fresh one, because
-            what a server remembers (momentum) belongs to a model that was replaced.
+        rejoin: The server's state at a session's start when devices keep theirs, from w^(s,1), the
+            population and the mean of the states of the devices that are here. By default a fresh
+            state, because what a server remembers (momentum) belongs to a model that was replaced.
         broadcast: Where devices start this round, and what else they are sent.
         anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
         objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.
@@ -182,9 +189,6 @@ class Algorithm(NamedTuple):
         upload: What a device sends and what it remembers.
         server_step: The next global model from the sums.
         start_gradient: Whether `LocalRun.start_gradient` is needed, which costs a second pass.
-        elementwise: Whether `init_client`, `direction` and `upload` treat every entry of a vector
-            for itself, so that a part of the vectors gives that part of the result; what they send
-            or are sent besides is single numbers.
     """
 
     name: str
@@ -198,4 +202,3 @@ class Algorithm(NamedTuple):
     upload: Callable[[Broadcast, State, LocalRun], tuple[Upload, State]] = weighted_upload
     server_step: Callable[[Theta, State, Upload], tuple[Theta, State]] = average
     start_gradient: bool = False
-    elementwise: bool = False

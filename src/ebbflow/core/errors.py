@@ -19,6 +19,14 @@ class TrainingError(EbbflowError):
     """Training went wrong at a place that can be named: session, round, device, step."""
 
 
+class HookError(Exception):
+    """A hook or a model raised an exception that is not ours.
+
+    The message names the place (session, round, device, step); the exception itself is the cause,
+    with its traceback. Most likely a bug in the hook, so the command line shows all of it.
+    """
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that a misspelt one is most like, or None if none is near enough.
 

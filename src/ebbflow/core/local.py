@@ -8,7 +8,7 @@ the *outputs*, a closed-form gradient and autograd share one definition of every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -104,8 +104,26 @@ Trained = tuple[Upload, dict[int, State]]
 """What a round gives a lane: the sum of the uploads, and the participants' new states."""
 
 
+RoutePath = Literal[
+    "fused kernel",
+    "mapped blocks",
+    "one device at a time",
+    "sample space",
+    "touched rows",
+    "whole vectors",
+]
+"""The ways in which engines train a lane."""
+
+
+class Route(NamedTuple):
+    """How an engine trains a lane, and why not in a faster way (empty if there is none)."""
+
+    path: RoutePath
+    reason: str = ""
+
+
 class Engine(Protocol):
-    """Computes: the training of a cohort, and how good models are."""
+    """Trains cohorts of devices and evaluates models."""
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Train a cohort in every lane and return the sums."""
@@ -113,6 +131,22 @@ class Engine(Protocol):
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Begin to evaluate the models; the function that comes back waits for the scores."""
+        ...
+
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        """Return the mean of device states, whole and weighted by D_k (`algorithm.mean_state`)."""
+        ...
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        """Raise the `TrainingError` that names device and step, for a round that diverged.
+
+        Trains the round again with the reference engine. Returns if every device's model stays
+        finite there, and at once where this engine has looked at every device itself.
+        """
+        ...
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        """Return how the lane is trained in such a round, and why not in a faster way."""
         ...
 
     def close(self) -> None:

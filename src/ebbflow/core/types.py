@@ -84,13 +84,14 @@ Precision = Literal["fp32", "bf16"]
 """What the products of a training step are computed in; everything else is float32."""
 
 
-class Bags(NamedTuple):
-    """A model of texts as bags of words: theta is a table of word vectors, then a small tail.
+class BagOfWords(NamedTuple):
+    """A text model that averages word vectors: theta is a table of word vectors, then a small tail.
 
-    ``shares(x, dtype) [B, length]`` is what each token counts in its text's mean, zero for padding:
-    features are the sum of share times word vector. ``head(tail, features)`` gives the logits, and
-    ``pull(tail, features, cotangent)`` takes the loss's derivative on the outputs to the features
-    and to the tail. ``part(texts)`` is the model on the words of these texts alone.
+    ``shares(x, dtype) [B, length]`` is the weight of each token in its text's mean, zero for
+    padding: the features are the sum of share times word vector. ``head(tail, features)`` gives the
+    logits. ``pull(tail, features, cotangent)`` takes the loss's derivative in the outputs to the
+    derivatives in the features and in the tail. ``subset(texts)`` is the same model restricted to
+    the words of these texts.
     """
 
     vocabulary: int
@@ -98,14 +99,15 @@ class Bags(NamedTuple):
     shares: Callable[[Tensor, torch.dtype], Tensor]
     head: Callable[[Tensor, Tensor], Tensor]
     pull: Callable[[Tensor, Tensor, Output], tuple[Tensor, Tensor]]
-    part: Callable[[Sequence[Tensor]], Part]
+    subset: Callable[[Sequence[Tensor]], WordSubset]
 
 
-class Part(NamedTuple):
-    """A model of texts on some of its words.
+class WordSubset(NamedTuple):
+    """A text model restricted to some of its words.
 
-    ``words`` are their numbers, ascending and padding first; ``texts`` are in numbers among these;
-    ``model`` is the same model with these words alone: its table has their rows, in this order.
+    ``words`` are their numbers in ascending order, padding first. ``texts`` are the texts with
+    words renumbered by their place in ``words``. ``model`` is the restricted model: the rows of its
+    table are those of ``words``, in that order.
     """
 
     words: Tensor
@@ -114,21 +116,54 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
+class EngineHints:
+    """What an engine may use to train a model faster; a model without any is trained correctly.
+
+    Attributes:
+        vectorise: Whether mapping over devices pays.
+        vectorise_on_gpu: Whether it pays on a GPU, where that differs.
+        own_draws: Whether the model has random layers that draw from torch's global generator, so
+            that only the sequential engine can train it.
+        linear: Whether the model is logits = W x + b with theta = (W, b), which the fused kernel
+            computes.
+        at_precision: Returns the same model with another precision of its training step, where
+            float32 is not the only one.
+        bag_of_words: The parts of a model that averages word vectors; its devices can be trained
+            without a copy of the table.
+    """
+
+    vectorise: bool = True
+    vectorise_on_gpu: bool | None = None
+    own_draws: bool = False
+    linear: bool = False
+    at_precision: Callable[[Precision], Model] | None = None
+    bag_of_words: BagOfWords | None = None
+
+    def maps(self, on_gpu: bool) -> bool:
+        """Return whether mapping over devices pays there."""
+        if on_gpu and self.vectorise_on_gpu is not None:
+            return self.vectorise_on_gpu
+        return self.vectorise
+
+
+@dataclass(frozen=True)
 class Model:
     """A model as pure functions of its vectors.
 
-    ``pullback`` is a closed form where the model is simple enough to have one. ``gradient`` is a
-    faster way to the gradient for a single device, which ``vmap`` cannot map: who maps takes it
-    away (`mapped`). Without either, the gradient is the vector-Jacobian product of ``forward``.
-
-    ``vectorise`` says whether mapping over devices pays, ``vectorise_on_gpu`` whether it does on a
-    GPU, if that is another matter; ``batch_statistics`` whether padding a batch would change its
-    result. ``noise`` is the shape of the uniform draws that one sample needs in training; ``draws``
-    says that random layers of the user's own draw from torch's global generator instead.
-    ``linear`` says that the model is logits = W x + b and theta is (W, b): it has a fused kernel.
-    ``at_precision`` gives the same model with another precision of its training step, where it has
-    any but float32. ``bags`` describes a model of averaged word vectors, whose devices can be
-    trained without a copy of the table.
+    Attributes:
+        name: What messages call it.
+        layout: Where each parameter lies in theta.
+        buffer_layout: Where each floating-point buffer lies in the buffers' vector.
+        initial: Draws fresh weights.
+        forward: The forward pass.
+        pullback: The gradient from the derivative in the outputs, where there is a closed form.
+        gradient: A faster way to the gradient of a single device, which ``vmap`` cannot map (see
+            `mapped`). With neither this nor ``pullback``, the gradient is the vector-Jacobian
+            product of ``forward``.
+        batch_statistics: Whether the result depends on the batch as a whole, so that padding a
+            batch would change it.
+        noise: The shape of the uniform draws that one sample needs in training.
+        hints: What makes training faster on some engines.
     """
 
     name: str
@@ -138,23 +173,12 @@ class Model:
     forward: Forward
     pullback: Pullback | None = None
     gradient: Differentiate | None = None
-    vectorise: bool = True
-    vectorise_on_gpu: bool | None = None
     batch_statistics: bool = False
     noise: tuple[int, ...] | None = None
-    draws: bool = False
-    linear: bool = False
-    at_precision: Callable[[Precision], Model] | None = None
-    bags: Bags | None = None
-
-    def maps(self, on_gpu: bool) -> bool:
-        """Return whether mapping over devices pays there."""
-        if on_gpu and self.vectorise_on_gpu is not None:
-            return self.vectorise_on_gpu
-        return self.vectorise
+    hints: EngineHints = EngineHints()
 
     def mapped(self) -> Model:
-        """Return the model as it can be mapped over devices by ``vmap``."""
+        """Return the model as ``vmap`` can map it over devices."""
         return replace(self, gradient=None)
 
 

@@ -1,12 +1,13 @@
-"""Engines: maps over the devices of a cohort that return sums."""
+"""Engines: train the devices of a cohort and return sums of what they send."""
 
 from typing import Literal
 
 from ebbflow.core.local import Engine, Recipe
 from ebbflow.core.types import Examples, Model
 from ebbflow.engines.sequential import Sequential
-from ebbflow.engines.texts.row_sparse import Touched
+from ebbflow.engines.texts.row_sparse import RowSparse
 from ebbflow.engines.texts.sample_space import SampleSpace
+from ebbflow.engines.texts.whole_vectors import WholeVectors
 from ebbflow.engines.vectorised import Vectorised
 
 
@@ -20,23 +21,26 @@ def engine_for(
     workers: int | None = None,
     fused: bool = True,
 ) -> Engine:
-    """Return what trains: the reference, or the fastest there is for the model.
+    """Return the reference engine, or the fastest one for the model.
 
     Args:
         model: The model to train.
         examples: The training set, on the device that computes.
         recipe: Momentum and projection.
         kind: "sequential" is the reference.
-        block: Devices per block; by default what proves to be fastest.
+        block: Devices per block; by default the size that proves fastest.
         workers: Threads, each of which computes on one core; by default one per core.
         fused: Whether to use the native kernel for what it can do, where it was built.
     """
+    bag_of_words = model.hints.bag_of_words
     if kind == "sequential":
-        return Sequential(model, examples, recipe)
-    if model.bags is not None:
-        texts = Touched if examples.x.is_cuda else SampleSpace  # the latter's kernels are the CPU's
+        reference = Sequential(model, examples, recipe)
+        return WholeVectors(reference, bag_of_words, examples) if bag_of_words else reference
+    if bag_of_words is not None:
+        # The sample space's kernels are the CPU's.
+        texts = RowSparse if examples.x.is_cuda else SampleSpace
         return texts(model, examples, recipe, workers)
     return Vectorised(model, examples, recipe, block, workers, fused=fused)
 
 
-__all__ = ["SampleSpace", "Sequential", "Touched", "Vectorised", "engine_for"]
+__all__ = ["RowSparse", "SampleSpace", "Sequential", "Vectorised", "WholeVectors", "engine_for"]

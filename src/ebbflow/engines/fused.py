@@ -1,7 +1,8 @@
-"""Softmax regression by the fused kernel: every step of every lane without a word of Python.
+"""Softmax regression by the fused kernel: all local steps of all lanes in one C call.
 
-A device's numbers are its own whatever runs beside it, and uploads are added in leaves of
-neighbours, leaf by leaf: neither lanes nor workers change a bit.
+A device's numbers do not depend on what is trained beside it. Uploads are added up in leaves of
+neighbouring devices, and the leaves in order: neither other lanes nor the number of workers change
+a bit of the result.
 """
 
 from __future__ import annotations
@@ -30,41 +31,47 @@ from ebbflow.engines import native
 LEAF = 4  # devices whose uploads are added up by themselves, whoever trains them
 
 
-def fits(model: Model, examples: Examples) -> bool:
-    """Whether there is a kernel for this model, this data and this machine."""
-    return (
-        model.linear
-        and examples.pixels is None
-        and examples.x.device.type == "cpu"
-        and examples.x.dtype == torch.float32
-        and examples.x.is_contiguous()
-        and examples.y.is_contiguous()
-        # The kernel looks at no bounds: a label beyond the model's classes is torch's to refuse.
-        and 0 <= int(examples.y.min()) <= int(examples.y.max()) < model.layout.shapes[-1][0]
-        and native.library() is not None
-    )
+def why_no_kernel(model: Model, examples: Examples) -> str:
+    """Return why there is no kernel for this model, data and machine; nothing if there is one."""
+    if not model.hints.linear:
+        return f"there is no kernel for the model {model.name}"
+    if examples.x.device.type != "cpu":
+        return "the kernel computes on the CPU"
+    if (
+        examples.pixels is not None
+        or examples.x.dtype != torch.float32
+        or not (examples.x.is_contiguous() and examples.y.is_contiguous())
+    ):
+        return "the kernel reads contiguous float32 samples"
+    # The kernel checks no bounds: a label beyond the model's classes is left to torch to refuse.
+    if not 0 <= int(examples.y.min()) <= int(examples.y.max()) < model.layout.shapes[-1][0]:
+        return "there are labels beyond the model's classes"
+    if native.library() is None:
+        return "the kernel was not built for this machine"
+    return ""
 
 
 class Fused:
-    """Trains the lanes whose algorithms have the form that the kernel computes."""
+    """Trains lanes whose algorithms have a form that the kernel computes."""
 
     def __init__(self, model: Model, examples: Examples, recipe: Recipe) -> None:
         self.kernel = native.Kernel(model, examples, recipe)
         self.momentum = recipe.momentum
 
     @staticmethod
-    def takes(lane: Lane) -> bool:
-        """Whether the lane's algorithm has a loss and a direction that the kernel knows."""
+    def refusal(lane: Lane) -> str:
+        """Return why the kernel cannot train the lane; nothing if it can."""
         algorithm = lane.algorithm
         objective = algorithm.objective
         if isinstance(objective, Distillation):
             objective = objective.base
-        return (
-            lane.shared.theta.dtype == torch.float32
-            and isinstance(algorithm.direction, Affine)
-            and (objective is cross_entropy or isinstance(objective, Contrast))
-            and not algorithm.start_gradient
-        )
+        if lane.shared.theta.dtype != torch.float32:
+            return f"the model is {lane.shared.theta.dtype}"
+        if not isinstance(algorithm.direction, Affine):
+            return "direction is not Affine"
+        if objective is not cross_entropy and not isinstance(objective, Contrast):
+            return "the kernel does not know the objective"
+        return "start_gradient is asked for" if algorithm.start_gradient else ""
 
     def __call__(self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
@@ -99,7 +106,7 @@ class Fused:
         samples: Tensor,
         steps: Sequence[int],
     ) -> Trained:
-        """Return the sum of what devices send after training to ``theta [devices, P]``."""
+        """Return the sum of what devices send whose training ended at ``theta [devices, P]``."""
         shared, algorithm = lane.shared, lane.algorithm
         if algorithm.upload is weighted_upload:
             upload = Upload(
@@ -130,7 +137,7 @@ class Fused:
 
 
 def _alike(steps: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Yield stretches of devices that made equally many steps, and how many.
+    """Yield runs of neighbouring devices that made equally many steps, and how many.
 
     >>> list(_alike([5, 5, 3]))
     [(slice(0, 2, None), 5), (slice(2, 3, None), 3)]

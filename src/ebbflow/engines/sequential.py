@@ -1,4 +1,4 @@
-"""The reference engine: one device after another, nothing clever, errors that say where."""
+"""The reference engine: trains one device after another and says where training went wrong."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ebbflow.core.algorithm import Upload, add_up
+from ebbflow.core.algorithm import Upload, add_up, mean_state
 from ebbflow.core.batching import Feed
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import Score, evaluate
-from ebbflow.core.local import Cohort, Lane, Recipe, Trained, train
+from ebbflow.core.local import Cohort, Lane, Recipe, Route, Trained, train
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import Examples, Model, ModelState, State
-from ebbflow.engines.texts.symbolic import with_whole_states
+from ebbflow.engines.failures import failures_named, place_of
 
 
 class Sequential:
-    """Train the devices of a cohort in order and add up what they send."""
+    """Trains the devices of a cohort in order and adds up what they send."""
 
     def __init__(self, model: Model, examples: Examples, recipe: Recipe) -> None:
         self.model = model
@@ -28,13 +28,24 @@ class Sequential:
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the devices' new states."""
-        lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
         return [self._lane(lane, cohort) for lane in lanes]
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models, at once."""
-        scores = [evaluate(self.model, model, test) for model in models]
+        with failures_named(lambda: "evaluation"):
+            scores = [evaluate(self.model, model, test) for model in models]
         return lambda: scores
+
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        """Return the mean of device states, weighted by D_k."""
+        return mean_state(states, samples)
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        """Do nothing: training looks at every step already."""
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        """Return the only way there is here."""
+        return Route("one device at a time", 'engine.kind = "sequential"')
 
     def close(self) -> None:
         """Nothing to release."""
@@ -43,21 +54,17 @@ class Sequential:
         total: Upload | None = None
         clients: dict[int, State] = {}
         for place, device in enumerate(cohort.devices):
-            client = lane.clients.get(device)
-            if client is None:
-                client = lane.algorithm.init_client(lane.shared)
-            upload, clients[device] = self._device(lane, client, cohort, place)
+            upload, clients[device] = self._device(lane, cohort, place)
             total = add_up(total, upload)
         if total is None:
-            raise EbbflowError(f"session {cohort.session}, round {cohort.round}: nobody takes part")
+            raise EbbflowError(f"{place_of(cohort)}: nobody takes part")
         return total, clients
 
-    def _device(
-        self, lane: Lane, client: State, cohort: Cohort, place: int
-    ) -> tuple[Upload, State]:
+    def _device(self, lane: Lane, cohort: Cohort, place: int) -> tuple[Upload, State]:
         theta, lr = lane.shared.theta, lane.lr
         cohort = cohort.held([place])
-        where = f"session {cohort.session}, round {cohort.round}, device {cohort.devices[place]}"
+        device = cohort.devices[place]
+        where = place_of(cohort, device)
         step = 1
         if lr > torch.finfo(theta.dtype).max:
             raise TrainingError(
@@ -73,7 +80,14 @@ class Sequential:
                 )
             step += 1
 
-        try:
+        def reached() -> str:
+            done = step > len(cohort.batches[place])
+            return f"{where}, after the last step" if done else f"{where}, step {step}"
+
+        with failures_named(reached):
+            client = lane.clients.get(device)
+            if client is None:
+                client = lane.algorithm.init_client(lane.shared)
             batches = self.feed.steps(cohort, place, theta)
             samples = torch.tensor(cohort.weight(place)).to(theta)
             with self._own_draws(cohort, place):
@@ -88,15 +102,10 @@ class Sequential:
                     samples,
                     watch,
                 )
-        except EbbflowError:
-            raise
-        except Exception as error:  # whatever a model or hook raises: say where it was
-            at = f"step {step}" if step <= len(cohort.batches[place]) else "after the last step"
-            raise TrainingError(f"{where}, {at}: {error}") from error
 
     @contextmanager
     def _own_draws(self, cohort: Cohort, place: int) -> Iterator[None]:
-        """Let random layers of the user's own draw by name, too, and disturb nobody."""
+        """Seed torch's generator by name for a model that draws from it, and restore it after."""
         names = (*cohort.names, "layers", cohort.session, cohort.round, cohort.devices[place])
         device = self.feed.examples.x.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -1,8 +1,8 @@
-"""How many devices should train together: measured on the work itself, not assumed.
+"""Chooses how many devices train together by timing the first blocks of a run.
 
-Small blocks stay in the cache, large ones share the cost of every call; where the two meet depends
-on the model, the batch, the number of lanes and the machine. The result depends on none of this,
-so the first blocks of a run are simply cut in different sizes and timed.
+Small blocks stay in the cache, large ones spread the overhead of each call; the best size depends
+on the model, the batch, the number of lanes and the machine. The result does not depend on it, so
+the first blocks simply have different sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TRIALS = 3  # timed blocks of each size before the choice is made
 
 
 class BlockTuner:
-    """Tries sizes in turn and then stays with the one that took least time per sample.
+    """Tries each size a few times, then settles on the one that took least time per sample.
 
     >>> tuner = BlockTuner(most=4)
     >>> tuner.sizes
@@ -42,7 +42,7 @@ class BlockTuner:
             return min(self.sizes, key=lambda size: statistics.median(self._times[size]))
 
     def took(self, size: int, samples: int, seconds: float) -> None:
-        """Hear how long a block of this size took for so many samples."""
+        """Record how long a block of this size took for so many samples."""
         with self._lock:
             if size in self._times and len(self._times[size]) < TRIALS and samples:
                 self._times[size].append(seconds / samples)

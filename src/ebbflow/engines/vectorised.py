@@ -1,9 +1,9 @@
 """The fast engine: blocks of devices mapped together, one single-threaded worker per core.
 
-The result does not depend on how the work is cut. A device's own numbers are the same in any block
-(a product over a batch of devices is taken device by device, and a short mini-batch is filled up
+The result does not depend on how the work is divided. A device's own numbers are the same in any
+block (a product over a batch of devices is taken device by device, and a short mini-batch is padded
 to a size that depends on that device alone), and uploads are added one by one in device order. The
-block size and the number of workers are therefore free to follow the machine.
+block size and the number of workers can therefore be whatever is fastest on the machine.
 """
 
 from __future__ import annotations
@@ -19,20 +19,32 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine
+from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine, mean_state
 from ebbflow.core.batching import Feed, first
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, HookError, TrainingError
 from ebbflow.core.evaluate import Score, count, parts, score
-from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, stacked, states_of, train
+from ebbflow.core.local import (
+    Batch,
+    Cohort,
+    Lane,
+    Recipe,
+    Route,
+    RoutePath,
+    Trained,
+    stacked,
+    states_of,
+    train,
+)
 from ebbflow.core.types import Examples, Model, ModelState, State
-from ebbflow.engines.fused import Fused, fits
-from ebbflow.engines.texts.symbolic import with_whole_states
+from ebbflow.engines.failures import failures_named, place_of, refuse_lack_of_memory
+from ebbflow.engines.fused import Fused, why_no_kernel
+from ebbflow.engines.sequential import Sequential
 from ebbflow.engines.tuning import BlockTuner
 
-PAD = 16  # mini-batches are filled up to a multiple of so many rows
-BLOCK_BYTES = 32 * 2**20  # what a block may take at most; how much is best is measured
+PAD = 16  # mini-batches are padded to a multiple of so many rows
+BLOCK_BYTES = 32 * 2**20  # the most that a block may take; the best size is measured
 GPU_BLOCK_BYTES = 256 * 2**20  # a GPU has no such cache to stay in, and wants more work at once
-WINDOW_BYTES = 256 * 2**20  # of devices that are grouped by the shape of their steps
+WINDOW_BYTES = 256 * 2**20  # of uploads held at once, whose devices are grouped by step sizes
 
 
 # MKL may otherwise choose another order of summation by a matrix's address, and so by a device's
@@ -41,7 +53,7 @@ if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
     os.environ.setdefault("MKL_CBWR", f"{torch.backends.cpu.get_cpu_capability()},STRICT")
 
 
-class _Block(NamedTuple):
+class _DeviceBlock(NamedTuple):
     """Devices that train together: their places in the cohort, and the rows of each step."""
 
     places: tuple[int, ...]
@@ -49,13 +61,13 @@ class _Block(NamedTuple):
 
 
 class Vectorised:
-    """Train a cohort in blocks; the module's text says why the cut does not show.
+    """Trains a cohort in blocks of devices; see the module's text.
 
     Args:
         model: The model to train.
         examples: The training set, on the device that computes.
         recipe: Momentum and projection.
-        block: Devices per block; by default what proves to be fastest.
+        block: Devices per block; by default the size that proves fastest.
         workers: Threads, each of which computes on one core; by default one per core.
         fused: Whether to use the native kernel for what it can do, where it was built.
         vectorise: Whether devices are mapped together; by default where it pays for the model.
@@ -71,16 +83,18 @@ class Vectorised:
         vectorise: bool | None = None,
         fused: bool = True,
     ) -> None:
-        if model.draws:
+        if model.hints.own_draws:
             self._refuse_draws(model)
         self._undisturbed = False
-        self._maps = model.maps(examples.x.is_cuda) if vectorise is None else vectorise
+        self._maps = model.hints.maps(examples.x.is_cuda) if vectorise is None else vectorise
+        self._as_built = model
         self.model = model.mapped() if self._maps else model
         self.feed = Feed(examples, model)
         self.recipe = recipe
         self.block = block
         self._tuners: dict[int, BlockTuner] = {}  # by the number of lanes
-        self._fused = Fused(model, examples, recipe) if fused and fits(model, examples) else None
+        self._no_kernel = why_no_kernel(model, examples) if fused else "the kernel is switched off"
+        self._fused = None if self._no_kernel else Fused(model, examples, recipe)
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
         cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
         self.workers = workers or cores
@@ -93,12 +107,45 @@ class Vectorised:
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         cohort.refuse_nobody()
-        lanes = with_whole_states(lanes, cohort, self.model, self.feed.examples)
+        try:
+            return self._train_lanes(lanes, cohort)
+        except (EbbflowError, HookError):
+            raise
+        except Exception as error:  # of a hook, of a model, or because vmap cannot map them
+            refuse_lack_of_memory(error, place_of(cohort))
+            self.explain(lanes, cohort)  # raises if the reference fails as well
+            if not isinstance(error, RuntimeError):
+                raise
+            raise TrainingError(
+                f"{place_of(cohort)}: {str(error).splitlines()[0]} (with engine.kind = "
+                '"sequential" the same round goes through: use that)'
+            ) from error
+
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        """Return the mean of device states, weighted by D_k."""
+        return mean_state(states, samples)
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        """Train the round again with the reference engine, which names the device at fault."""
+        Sequential(self._as_built, self.feed.examples, self.recipe)(lanes, cohort)
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        """Return how the lane is trained, and why not by the kernel that its model has."""
+        reason = self._no_kernel
+        if self._fused is not None:
+            reason = self._fused.refusal(lane)
+            if not reason:
+                return Route("fused kernel")
+        path: RoutePath = "mapped blocks" if self._maps else "one device at a time"
+        return Route(path, reason if self.model.hints.linear else "")
+
+    def _train_lanes(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        """Train every lane by the fastest way that it can go."""
         if self._fused is None:
             return self._mapped(lanes, cohort)
-        return dealt(
+        return split_lanes(
             lanes,
-            [self._fused.takes(lane) for lane in lanes],
+            [not self._fused.refusal(lane) for lane in lanes],
             partial(self._fused, self._pool, cohort=cohort),
             partial(self._mapped, cohort=cohort),
         )
@@ -123,7 +170,7 @@ class Vectorised:
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models on the workers, while the caller goes on with the next round.
 
-        The parts go in order, each through every model: they are in the cache then.
+        The parts of the test set go in order, each through every model while it is in the cache.
         """
         counts = [
             [self._pool.submit(count, self.model, model, test, rows) for model in models]
@@ -131,10 +178,11 @@ class Vectorised:
         ]
 
         def scores() -> list[Score]:
-            return [
-                score([part.result() for part in of_model], len(test))
-                for of_model in zip(*counts, strict=True)
-            ]
+            with failures_named(lambda: "evaluation"):
+                return [
+                    score([part.result() for part in of_model], len(test))
+                    for of_model in zip(*counts, strict=True)
+                ]
 
         return scores
 
@@ -142,7 +190,7 @@ class Vectorised:
     def _refuse_draws(model: Model) -> None:
         raise EbbflowError(
             f"the model {model.name} has random layers of its own, whose draws would depend on "
-            'how the work is cut: use engine.kind = "sequential", or take draws as `noise`'
+            'how the work is divided: use engine.kind = "sequential", or take draws as `noise`'
         )
 
     def _windows(self, devices: int, lanes: int) -> Iterator[range]:
@@ -151,7 +199,7 @@ class Vectorised:
         for start in range(0, devices, held):
             yield range(start, min(start + held, devices))
 
-    def _blocks(self, cohort: Cohort, window: range, lanes: int) -> Iterator[_Block]:
+    def _blocks(self, cohort: Cohort, window: range, lanes: int) -> Iterator[_DeviceBlock]:
         """Group the devices whose steps have the same sizes, and cut each group into blocks."""
         alike: dict[tuple[int, ...], list[int]] = {}
         for place in window:
@@ -163,7 +211,7 @@ class Vectorised:
             at = 0
             while at < len(places):
                 size = self._block_size(max(rows, default=0), lanes)
-                yield _Block(tuple(places[at : at + size]), rows)
+                yield _DeviceBlock(tuple(places[at : at + size]), rows)
                 at += size
 
     def _block_size(self, rows: int, lanes: int) -> int:
@@ -177,7 +225,7 @@ class Vectorised:
             self._tuners[lanes] = BlockTuner(room // held)
         return self._tuners[lanes].next()
 
-    def _timed(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
+    def _timed(self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock) -> list[Trained]:
         began = time.perf_counter()
         trained = self._train(lanes, cohort, block)
         if tuner := self._tuners.get(len(lanes)):
@@ -185,7 +233,7 @@ class Vectorised:
             tuner.took(count, count * sum(block.rows), time.perf_counter() - began)
         return trained
 
-    def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _Block) -> list[Trained]:
+    def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock) -> list[Trained]:
         """Train one block in every lane, over mini-batches that are gathered once."""
         theta = lanes[0].shared.theta
         batches = [
@@ -236,32 +284,32 @@ class Vectorised:
         return upload, after
 
 
-def dealt(
+def split_lanes(
     lanes: Sequence[Lane],
-    ours: Sequence[bool],
-    one: Callable[[Sequence[Lane]], list[Trained]],
-    other: Callable[[Sequence[Lane]], list[Trained]],
+    chosen: Sequence[bool],
+    one_way: Callable[[Sequence[Lane]], list[Trained]],
+    other_way: Callable[[Sequence[Lane]], list[Trained]],
 ) -> list[Trained]:
-    """Train the lanes that are ``ours`` one way and the rest the other; keep their order."""
+    """Train the chosen lanes one way and the rest the other; return the results in lane order."""
 
-    def some(wanted: bool, train: Callable[[Sequence[Lane]], list[Trained]]) -> Iterator[Trained]:
-        taken = [lane for lane, yes in zip(lanes, ours, strict=True) if yes == wanted]
-        return iter(train(taken) if taken else [])
+    def train(wanted: bool, way: Callable[[Sequence[Lane]], list[Trained]]) -> Iterator[Trained]:
+        taken = [lane for lane, choice in zip(lanes, chosen, strict=True) if choice == wanted]
+        return iter(way(taken) if taken else [])
 
-    yes, no = some(True, one), some(False, other)
-    return [next(yes if mine else no) for mine in ours]
+    of_chosen, of_others = train(True, one_way), train(False, other_way)
+    return [next(of_chosen if choice else of_others) for choice in chosen]
 
 
 def _in_order(
     window: range,
-    blocks: Sequence[_Block],
+    blocks: Sequence[_DeviceBlock],
     results: Iterator[list[Trained]],
     clients: list[dict[int, State]],
 ) -> Iterator[list[Upload]]:
     """Yield every device's uploads, one for each lane, in the cohort's order.
 
-    Devices of equal shape train together, so a block may come too early: its rows wait their turn.
-    A row is let go as soon as it was handed on.
+    Devices with steps of the same sizes train together, so a block may be ready before its turn:
+    its uploads wait. An upload is released as soon as it has been yielded.
     """
     waiting: dict[int, list[Upload]] = {}
     turn = iter(window)

@@ -10,7 +10,17 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Bags, Buffers, Layout, Model, ModelState, Output, Part, Theta
+from ebbflow.core.types import (
+    BagOfWords,
+    Buffers,
+    EngineHints,
+    Layout,
+    Model,
+    ModelState,
+    Output,
+    Theta,
+    WordSubset,
+)
 from ebbflow.models.checks import whole
 
 PADDING = 0
@@ -67,7 +77,7 @@ def embedding(
         of_weight = (cotangent.logits.T @ features).view(-1)
         return slope, torch.cat([of_weight, cotangent.logits.sum(0)])
 
-    def part(texts: Sequence[Tensor]) -> Part:
+    def subset(texts: Sequence[Tensor]) -> WordSubset:
         present = torch.zeros(vocabulary, dtype=torch.bool)
         present[PADDING] = True
         for x in texts:
@@ -75,7 +85,7 @@ def embedding(
             present = present.to(x.device).index_fill_(0, x.flatten(), True)
         words, numbers = present.nonzero().view(-1), present.cumsum(0) - 1
         smaller = embedding(sample_shape, classes, len(words), width)
-        return Part(words, [numbers[x] for x in texts], smaller)
+        return WordSubset(words, [numbers[x] for x in texts], smaller)
 
     def forward(
         theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
@@ -100,8 +110,10 @@ def embedding(
         initial,
         forward,
         pullback=pullback,
-        vectorise=False,  # a copy of the table for every device of a block would fill the memory
-        bags=Bags(vocabulary, width, shares, head, pull, part),
+        hints=EngineHints(
+            vectorise=False,  # a copy of the table for every device of a block fills the memory
+            bag_of_words=BagOfWords(vocabulary, width, shares, head, pull, subset),
+        ),
     )
 
 

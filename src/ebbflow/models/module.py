@@ -18,6 +18,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import (
     Buffers,
     Cotangent,
+    EngineHints,
     Gradient,
     Layout,
     Model,
@@ -215,12 +216,14 @@ def from_module(
             initial=initial,
             forward=functions.forward,
             gradient=functions.gradient,
-            vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
-            vectorise_on_gpu=vectorise is not False,
             batch_statistics=batch_statistics,
             noise=noise,
-            draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
-            at_precision=at_precision,
+            hints=EngineHints(
+                vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
+                vectorise_on_gpu=vectorise is not False,
+                own_draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
+                at_precision=at_precision,
+            ),
         )
 
     return at_precision("fp32")

@@ -81,10 +81,10 @@ def at_precision(model: Model, precision: Precision) -> Model:
     """Return the model with this precision of its training step, or say that it has no such."""
     if precision == "fp32":
         return model
-    if model.at_precision is None:
+    if model.hints.at_precision is None:
         raise EbbflowError(
             f'precision = "{precision}": the model {model.name} has its gradient in closed form '
             'and trains in float32 only: set precision = "fp32", or a model.kind that is a module, '
             "such as mlp or cnn"
         )
-    return model.at_precision(precision)
+    return model.hints.at_precision(precision)

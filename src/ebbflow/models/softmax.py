@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ebbflow.core.types import Buffers, Layout, Model, ModelState, Output, Theta
+from ebbflow.core.types import Buffers, EngineHints, Layout, Model, ModelState, Output, Theta
 
 
 def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
@@ -39,5 +39,11 @@ def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
         return torch.cat([(slope.T @ x.flatten(1)).view(-1), slope.sum(0)])
 
     return Model(
-        "softmax", layout, Layout((), ()), initial, forward, pullback=pullback, linear=True
+        "softmax",
+        layout,
+        Layout((), ()),
+        initial,
+        forward,
+        pullback=pullback,
+        hints=EngineHints(linear=True),
     )

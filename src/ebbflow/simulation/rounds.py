@@ -14,8 +14,6 @@ from ebbflow.core.errors import TrainingError
 from ebbflow.core.lazy import LazySequence
 from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.types import ModelState, Session
-from ebbflow.engines import Sequential
-from ebbflow.engines.texts.symbolic import is_packed, laid_out
 from ebbflow.sessions.memory import on_device
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.tracks import Track
@@ -33,20 +31,13 @@ def train_round(
         theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
         shared = Broadcast(theta, track.model.buffers, extras)
         lanes.append(Lane(track.algorithm, shared, lr, track.clients))
-    try:
-        trained = engine(lanes, cohort)
-    except RuntimeError as error:
-        _explain_divergence(world, lanes, cohort)
-        raise TrainingError(
-            f"session {cohort.session}, round {cohort.round}: {str(error).splitlines()[0]} (with "
-            'engine.kind = "sequential" the same round goes through: use that)'
-        ) from error
+    trained = engine(lanes, cohort)
     for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
         theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
         if world.config.local.radius is not None:
             theta = vector.project(theta, world.config.local.radius)
         if not bool(torch.isfinite(theta).all()):
-            _explain_divergence(world, [lane], cohort)
+            engine.explain([lane], cohort)
             raise TrainingError(
                 f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
                 "global model is no longer finite though every device's is; lower lr.initial"
@@ -85,7 +76,7 @@ def run_probe(
     return on_device(auxiliary.model, "cpu")
 
 
-def set_up_state(world: World, track: Track, session: Session) -> None:
+def set_up_state(world: World, track: Track, session: Session, engine: Engine) -> None:
     """Reset the algorithm's state, or let returning devices keep theirs (``boundary.state``)."""
     algorithm, theta = track.method.algorithm, track.model.theta
     present = population(session)
@@ -93,13 +84,10 @@ def set_up_state(world: World, track: Track, session: Session) -> None:
         track.server = algorithm.init_server(theta, present)
     else:
         fresh = algorithm.init_client(Broadcast(theta, track.model.buffers, {}))
-        here, (model, data) = session.devices, (world.model, world.dataset.train)
-        # Of texts one whole vector at a time: all of them at once would be too many.
-        states = LazySequence(
-            len(here), lambda place: laid_out(track.clients.get(here[place], fresh), model, data)
-        )
-        sizes = [session.samples(device) for device in session.devices]
-        track.server = algorithm.rejoin(theta, present, states, sizes)
+        here = session.devices
+        states = LazySequence(len(here), lambda place: track.clients.get(here[place], fresh))
+        sizes = [session.samples(device) for device in here]
+        track.server = algorithm.rejoin(theta, present, engine.mean_state(states, sizes))
     if world.config.boundary.state == "reset":
         track.clients = {}
 
@@ -108,10 +96,3 @@ def _bytes(vector_of: Tensor, sent: Upload | Broadcast) -> int:
     """Return the bytes of the vectors in a message (its few single numbers are not counted)."""
     vectors = (vector_of, sent.buffers, *sent.extras.values())
     return sum(each.numel() * each.element_size() for each in vectors)
-
-
-def _explain_divergence(world: World, lanes: Sequence[Lane], cohort: Cohort) -> None:
-    """Train the round again with the reference engine, which names the device and step at fault."""
-    if any(is_packed(state) for lane in lanes for state in lane.clients.values()):
-        return  # `SampleSpace`, which keeps states so, looks at every device itself
-    Sequential(world.model, world.dataset.train, world.recipe)(lanes, cohort)

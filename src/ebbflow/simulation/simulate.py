@@ -98,7 +98,7 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
     )
     track.costs = with_start(track.costs, point)
     track.model = on_device(point.model, world.config.device)
-    set_up_state(world, track, session)
+    set_up_state(world, track, session, engine)
 
 
 def _adapt_algorithm(world: World, track: Track) -> None:

@@ -16,7 +16,7 @@ from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weigh
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.types import Examples, Model, ModelState, State
-from ebbflow.engines import SampleSpace, Sequential, Touched, Vectorised
+from ebbflow.engines import RowSparse, SampleSpace, Sequential, Vectorised
 from ebbflow.engines.texts import row_sparse as module
 from ebbflow.models import embedding, softmax
 from ebbflow.starts.continuous import distilled
@@ -79,7 +79,7 @@ MOVING = [
     ),
 ]
 """Rows without a gradient move nevertheless, or might be sent though they do not."""
-NOT_LINEAR = [algorithm._replace(elementwise=True) for algorithm in STILL + MOVING]
+NOT_LINEAR = STILL + MOVING
 OURS = [
     made
     for made in (build() for build in ALGORITHMS.values())
@@ -106,7 +106,7 @@ def go(
     workers: int = 2,
     recipe: Recipe = RECIPE,
 ) -> list[Trained]:
-    engine = Touched(MODEL, DATA, recipe, workers)
+    engine = RowSparse(MODEL, DATA, recipe, workers)
     try:
         return engine(lanes, who)
     finally:
@@ -200,24 +200,26 @@ def test_devices_of_one_size_count_each(algorithm: Algorithm) -> None:
 def test_where_nothing_moves_on_its_own_nothing_of_the_tables_size_is_computed(
     algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module._Plan, "add_idle", None)
-    go([lane_of(algorithm._replace(elementwise=True))], rounds("each_step", 1)[0])
+    monkeypatch.setattr(module.RowSparseLane, "add_idle", None)
+    go([lane_of(algorithm)], rounds("each_step", 1)[0])
 
 
 def test_what_a_device_sends_has_the_size_of_its_words() -> None:
-    engine, who = Touched(MODEL, DATA, Recipe(0.9), 1), rounds("one_pass", 1)[0]
-    plans = [module._Plan(lane_of(each), Recipe(0.9), engine.bags) for each in NOT_LINEAR]
+    engine, who = RowSparse(MODEL, DATA, Recipe(0.9), 1), rounds("one_pass", 1)[0]
+    lanes = [
+        module.RowSparseLane(lane_of(each), Recipe(0.9), engine.bag_of_words) for each in NOT_LINEAR
+    ]
     for place, batches in enumerate(who.batches):
         words = DATA.x[torch.from_numpy(np.concatenate(batches))]
-        for sent in engine._device_on_rows(plans, who, place):
+        for sent in engine._device_on_rows(lanes, who, place):
             assert set(sent.words.tolist()) == {0, *words.flatten().tolist()}
-            length = len(sent.words) * engine.bags.width + sum(MODEL.layout.sizes[1:])
+            length = len(sent.words) * engine.bag_of_words.width + sum(MODEL.layout.sizes[1:])
             assert {len(vector) for vector in sent.vectors.values()} == {length}
     engine.close()
 
 
 WHOLE = {
-    "not said": Algorithm("clip", direction=clipped),
+    "norm": Algorithm("norm", direction=lambda g, *_: g / (1 + g.norm())),
     "states": Algorithm(
         "old",
         init_client=lambda shared: {"c": torch.zeros_like(shared.theta)},
@@ -226,17 +228,16 @@ WHOLE = {
             weighted_upload(shared, client, run)[0],
             {"c": client["c"] + torch.sign(run.theta - shared.theta)},
         ),
-        elementwise=True,
     ),
 }
 
 
-@pytest.mark.parametrize("kind", [Touched, SampleSpace])
+@pytest.mark.parametrize("kind", [RowSparse, SampleSpace])
 @pytest.mark.parametrize("name", [*WHOLE, "radius"])
 def test_other_algorithms_are_trained_on_whole_vectors(
-    name: str, kind: type[Touched], monkeypatch: pytest.MonkeyPatch
+    name: str, kind: type[RowSparse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Touched, "_device_on_rows", None)  # nobody may call it
+    monkeypatch.setattr(RowSparse, "_device_on_rows", None)  # nobody may call it
     radius = float(start().theta.norm()) * 0.98 if name == "radius" else None
     recipe, who = Recipe(0.9, radius), rounds("each_step", 1)[0]
     lane, engine = lane_of(WHOLE.get(name, OURS[0])), kind(MODEL, DATA, recipe, 2)
@@ -264,7 +265,7 @@ def test_an_empty_cohort_is_refused_in_a_sentence() -> None:
 def test_a_device_at_fault_stops_the_round() -> None:
     data = Examples(DATA.x.clone(), DATA.y)
     data.x[5] = 99
-    engine = Touched(MODEL, data, Recipe(), 2)
+    engine = RowSparse(MODEL, data, Recipe(), 2)
     batches = [(np.array([k]),) for k in range(40)]
     who = Cohort(1, 1, tuple(range(40)), batches, (1,) * 40)
     with pytest.raises(EbbflowError, match=r"numbered 0 to 59: set parameters\.embedding"):
@@ -274,7 +275,7 @@ def test_a_device_at_fault_stops_the_round() -> None:
 
 def test_a_model_without_words_is_refused() -> None:
     with pytest.raises(EbbflowError, match="softmax does not average word vectors"):
-        Touched(softmax((3,), 2), DATA, Recipe())
+        RowSparse(softmax((3,), 2), DATA, Recipe())
 
 
 @settings(deadline=None, max_examples=25)
@@ -293,7 +294,7 @@ def test_any_round_of_any_shape(data: st.DataObject) -> None:
     teacher = start(9, model)
     lanes = [lane_of(distilled(each, teacher, (0, 1), 0.5), start(1, model)) for each in picked]
     lanes += [lane_of(each, start(2, model), 0.1) for each in picked]
-    engine = Touched(model, some, recipe, 2)
+    engine = RowSparse(model, some, recipe, 2)
     for one, other in zip(
         engine(lanes, who), Sequential(model, some, recipe)(lanes, who), strict=True
     ):

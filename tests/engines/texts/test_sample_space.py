@@ -17,16 +17,18 @@ from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.evaluate import evaluate
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.types import Examples, Model, State
-from ebbflow.engines import SampleSpace, Sequential, Vectorised
-from ebbflow.engines.texts import device_texts as plot_module
+from ebbflow.engines import SampleSpace, Sequential, Vectorised, WholeVectors
+from ebbflow.engines.texts import device_texts
 from ebbflow.engines.texts import sample_space as module
-from ebbflow.engines.texts import symbolic as spanned
-from ebbflow.engines.texts.symbolic import Seen, Span, hooks_on_names, is_packed, laid_out, unpacked
+from ebbflow.engines.texts.combination import NotLinearError
+from ebbflow.engines.texts.packed_states import Span, TextFeatures, is_packed, laid_out, unpacked
+from ebbflow.engines.texts.symbolic import linear_hooks
 from ebbflow.models import embedding, softmax
 from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import TOYS
 from tests.engines.rounds import EVERYBODY, RECIPE, Federation, same_bits
 from tests.engines.text_rounds import (
+    BAG_OF_WORDS,
     CLASSES,
     DATA,
     EXACT,
@@ -36,6 +38,7 @@ from tests.engines.text_rounds import (
     WIDTH,
     assert_same,
     cast_to,
+    reference,
     rounds,
     run,
     start,
@@ -84,9 +87,11 @@ def test_only_what_needs_whole_vectors_gets_them(name: str) -> None:
     server = algorithm.init_server(model.theta, EVERYBODY)
     theta, extras = algorithm.broadcast(model.theta, server)
     lane = Lane(algorithm, Broadcast(theta, model.buffers, extras), 0.1, {})
-    assert MODEL.bags is not None
-    hooks = hooks_on_names(lane, Recipe(), MODEL.bags, CLASSES, True)
-    assert (hooks is None) == (name in WHOLE)
+    if name in WHOLE:
+        with pytest.raises(NotLinearError):
+            linear_hooks(lane, Recipe(), BAG_OF_WORDS, CLASSES, True)
+    else:
+        linear_hooks(lane, Recipe(), BAG_OF_WORDS, CLASSES, True)
 
 
 def test_what_scaffold_and_feddyn_remember_lies_in_the_span_of_their_texts() -> None:
@@ -101,7 +106,7 @@ def test_moon_remembers_features_of_all_own_texts() -> None:
     found = run(ALGORITHMS_HERE["moon"], engine(), rounds("one_pass"))
     for device, state in found.clients.items():
         remembered = unpacked(state)["theta"]
-        assert isinstance(remembered, Seen)
+        assert isinstance(remembered, TextFeatures)
         assert remembered.features.shape == (len(SHARDS[device]), WIDTH)
 
 
@@ -195,7 +200,7 @@ def test_workers_windows_and_kept_matrices_do_not_show(
     monkeypatch.setattr(module, "WINDOW_BYTES", 1)
     monkeypatch.setattr(module, "GRAM_BYTES", 1)
     assert same_bits(go(3)[0], whole_one)
-    monkeypatch.setattr(plot_module, "WIDER", 0)  # Gram matrices of the round's texts alone
+    monkeypatch.setattr(device_texts, "WIDER", 0)  # Gram matrices of the round's texts alone
     assert same_bits(go(2)[0], whole_one)
 
 
@@ -243,7 +248,7 @@ def test_engines_of_whole_vectors_go_on_from_here_and_back(
     name: str, other: type[Sequential] | type[Vectorised]
 ) -> None:
     algorithm, cohorts = ALGORITHMS_HERE[name], rounds("each_step")
-    dense = other(MODEL, DATA, Recipe(0.9))
+    dense = WholeVectors(other(MODEL, DATA, Recipe(0.9)), BAG_OF_WORDS, DATA)
     expected, found = run(algorithm, dense, cohorts), run(algorithm, engine(), cohorts[:2])
     found.engine = dense
     found.round(cohorts[2], 0.3)
@@ -254,7 +259,7 @@ def test_engines_of_whole_vectors_go_on_from_here_and_back(
 
 def test_moon_goes_on_from_whole_models_and_refuses_the_way_back() -> None:
     algorithm, cohorts = ALGORITHMS_HERE["moon"], rounds("each_step")
-    dense = Sequential(MODEL, DATA, Recipe(0.9))
+    dense = reference(Recipe(0.9))
     expected, found = run(algorithm, dense, cohorts), run(algorithm, dense, cohorts[:2])
     found.engine = engine()
     for who in cohorts[2:]:
@@ -271,9 +276,9 @@ def test_a_state_is_laid_out_one_vector_at_a_time() -> None:
         ALGORITHMS_HERE["scaffold"], Sequential(MODEL, DATA, Recipe()), rounds("one_pass")
     )
     for device, state in found.clients.items():
-        dense = laid_out(state, MODEL, DATA)
+        dense = laid_out(state, BAG_OF_WORDS, DATA)
         torch.testing.assert_close(dense, expected.clients[device], rtol=0, atol=EXACT)
-        assert laid_out(dense, MODEL, DATA) is dense
+        assert laid_out(dense, BAG_OF_WORDS, DATA) is dense
 
 
 def test_the_device_and_step_at_fault_are_named() -> None:
@@ -383,4 +388,4 @@ def test_no_tensor_grows_with_devices_times_the_table(monkeypatch: pytest.Monkey
     for lane in lanes:
         held = sum(v.nbytes for state in lane.clients.values() for v in state.values())
         assert held < 4 * model.layout.total
-    assert spanned.is_packed(lanes[0].clients[0])
+    assert is_packed(lanes[0].clients[0])

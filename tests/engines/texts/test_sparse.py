@@ -55,8 +55,8 @@ def test_texts_are_what_the_model_reads(at_once: int, monkeypatch: pytest.Monkey
     state = model.initial(torch.Generator().manual_seed(0))
     theta = state.theta.double()
     expected = model.forward(theta, state.buffers, x, None, False)[0].features
-    assert model.bags is not None
-    texts = texts_of(model.bags, x, torch.float64)
+    assert model.hints.bag_of_words is not None
+    texts = texts_of(model.hints.bag_of_words, x, torch.float64)
     torch.testing.assert_close(texts.product(theta[: 9 * 4].view(9, 4)), expected)
     assert len(texts.columns) == 2 + 0 + 2 + 1  # a repeated word is one entry
-    assert len(texts_of(model.bags, x[:0], torch.float64)) == 0
+    assert len(texts_of(model.hints.bag_of_words, x[:0], torch.float64)) == 0

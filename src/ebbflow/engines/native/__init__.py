@@ -1,4 +1,4 @@
-"""The fused kernel for softmax regression: built at install where there is a C compiler.
+"""The fused kernel for softmax regression, built at installation if there is a C compiler.
 
 Without it everything runs in torch, with the same results up to rounding.
 """
@@ -24,7 +24,7 @@ from ebbflow.core.types import Examples, Indices, Model, State
 LIBRARY = Path(__file__).with_name("_softmax.so")
 
 
-class _Lane(ctypes.Structure):
+class _LaneStruct(ctypes.Structure):
     """The struct ``lane`` of softmax.c."""
 
     _fields_ = (
@@ -35,7 +35,7 @@ class _Lane(ctypes.Structure):
     )
 
 
-class _Work(ctypes.Structure):
+class _WorkStruct(ctypes.Structure):
     """The struct ``work`` of softmax.c."""
 
     _fields_ = (
@@ -51,7 +51,7 @@ class _Work(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel, or None where there is none or the processor cannot run it."""
+    """Return the compiled kernel, or None if there is none or the processor cannot run it."""
     if not LIBRARY.exists():
         return None
     capable = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
@@ -61,7 +61,7 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:  # built for another system
         return None
-    loaded.ebbflow_softmax.argtypes = (ctypes.POINTER(_Work),)
+    loaded.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
     loaded.ebbflow_softmax.restype = ctypes.c_int
     return loaded
 
@@ -85,7 +85,7 @@ class Kernel:
         """Return every lane's local models ``[devices, P]``.
 
         Args:
-            lanes: The methods; all of their algorithms are understood.
+            lanes: The methods, all with algorithms that the kernel computes.
             clients: For every lane the states of the devices.
             batches: For every device the rows of each step.
         """
@@ -95,15 +95,15 @@ class Kernel:
         rows = np.concatenate(steps) if steps else np.zeros(0, dtype=np.int64)
         begins = _starts(np.array([len(device) for device in batches], dtype=np.int64))
         ends = _starts(sizes)
-        kept: list[Tensor] = []  # what the kernel is shown must live until it returns
+        kept: list[Tensor] = []  # the kernel gets addresses: these must live until it returns
         outs = [torch.empty(len(batches), self.parameters) for _ in lanes]
-        described = (_Lane * len(lanes))(
+        described = (_LaneStruct * len(lanes))(
             *(
                 self._describe(lane, states, out, kept)
                 for lane, states, out in zip(lanes, clients, outs, strict=True)
             )
         )
-        work = _Work(
+        work = _WorkStruct(
             x=self.examples.x.data_ptr(),
             labels=self.examples.y.data_ptr(),
             rows=rows.ctypes.data,
@@ -124,7 +124,7 @@ class Kernel:
 
     def _describe(
         self, lane: Lane, states: Sequence[State], out: Tensor, kept: list[Tensor]
-    ) -> _Lane:
+    ) -> _LaneStruct:
         def address(tensor: Tensor) -> int:
             kept.append(tensor.contiguous())
             return kept[-1].data_ptr()
@@ -132,26 +132,26 @@ class Kernel:
         shared, algorithm = lane.shared, lane.algorithm
         direction = algorithm.direction
         assert isinstance(direction, Affine)
-        found = _Lane(theta=address(shared.theta), out=out.data_ptr(), rate=lane.lr)
-        found.pull = direction.pull
+        struct = _LaneStruct(theta=address(shared.theta), out=out.data_ptr(), rate=lane.lr)
+        struct.pull = direction.pull
         if direction.shift is not None:
-            found.shift = address(torch.stack([direction.shift(shared, own) for own in states]))
+            struct.shift = address(torch.stack([direction.shift(shared, own) for own in states]))
         objective = algorithm.objective
         if isinstance(objective, Distillation):
             teacher = algorithm.anchors(shared, states[0])["teacher"].theta
-            found.teacher = address(teacher)
-            found.kl, found.temperature = objective.kl, objective.temperature
+            struct.teacher = address(teacher)
+            struct.kl, struct.temperature = objective.kl, objective.temperature
             if objective.target == "mixed":
                 known = torch.zeros(self.classes, dtype=torch.uint8)
                 known[list(objective.known)] = 1
-                found.known = address(known)
+                struct.known = address(known)
             objective = objective.base
         if isinstance(objective, Contrast):
             before = [algorithm.anchors(shared, own)["previous"].theta for own in states]
-            found.previous = address(torch.stack(before))
-            found.seen = address(torch.stack([own["seen"] for own in states]))
-            found.mu, found.tau = objective.mu, objective.tau
-        return found
+            struct.previous = address(torch.stack(before))
+            struct.seen = address(torch.stack([own["seen"] for own in states]))
+            struct.mu, struct.tau = objective.mu, objective.tau
+        return struct
 
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

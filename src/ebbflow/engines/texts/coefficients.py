@@ -1,4 +1,4 @@
-"""One device's round on the coefficients of its texts: `sample_space` says why."""
+"""One device's round in terms of coefficients of its texts; see `sample_space`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError, TrainingError
-from ebbflow.core.types import Bags, Indices, Output, State
+from ebbflow.core.types import BagOfWords, Indices, Output, State
 from ebbflow.engines.texts.combination import combined, multiples_of
-from ebbflow.engines.texts.device_texts import Plot, Step, Texts, places
+from ebbflow.engines.texts.device_texts import DeviceTexts, Texts, TextStep, places
 from ebbflow.engines.texts.loss_gradients import slope
+from ebbflow.engines.texts.packed_states import KnownVector, Span, TextFeatures, packed
 from ebbflow.engines.texts.symbolic import (
     OWN,
     SENT,
     SHARED,
     START,
-    Course,
-    Hooks,
-    Seen,
-    Span,
-    Vector,
-    packed,
+    SymbolicHooks,
+    Trajectory,
 )
 from ebbflow.engines.texts.totals import apart
 
 
-class Sum(NamedTuple):
-    """A vector that a device sends: A^T coefficients and multiples of whole vectors; the tail."""
+class SpanSum(NamedTuple):
+    """A vector that is sent: its table is A^T coefficients plus multiples of whole vectors."""
 
     rows: Indices
     coefficients: Tensor
@@ -38,62 +35,70 @@ class Sum(NamedTuple):
     tail: Tensor
 
 
-class Sent(NamedTuple):
-    """A device's upload, its vectors as sums by name ("" is delta), the rest as it is."""
+class SpanUpload(NamedTuple):
+    """A device's upload: its vectors as sums by name ("" is delta), and everything else."""
 
-    sums: dict[str, Sum]
+    sums: dict[str, SpanSum]
     rest: dict[str, Tensor]
 
 
-class Run:
-    """One device in one lane."""
+class DeviceRound:
+    """One device's round in one lane. ``step`` is the step that has been reached, from 1."""
 
-    def __init__(self, bags: Bags, hooks: Hooks, plot: Plot, state: State | None) -> None:
-        self.bags, self.hooks, self.plot = bags, hooks, plot
+    def __init__(
+        self,
+        bag_of_words: BagOfWords,
+        hooks: SymbolicHooks,
+        texts: DeviceTexts,
+        state: State | None,
+    ) -> None:
+        self.bag_of_words, self.hooks, self.texts = bag_of_words, hooks, texts
+        self.step = 1
         self.client, vectors = (hooks.fresh, {}) if state is None else hooks.remembered(state)
-        self.vectors: dict[str, Vector] = {**hooks.vectors, **vectors}
+        self.vectors: dict[str, KnownVector] = {**hooks.vectors, **vectors}
         self._table, self._sent_tail = self._split(hooks.lane.shared.theta)
         self._features: dict[tuple[str, bool], Tensor] = {}
 
-    def trained(self, samples: Tensor, where: str) -> tuple[Sent, State]:
+    def trained(self, samples: Tensor, where: str) -> tuple[SpanUpload, State]:
         """Train the device; return what it sends and what it remembers."""
         most, lr = torch.finfo(samples.dtype).max, self.hooks.lane.lr
         if lr > most:
             raise TrainingError(
                 f"{where}, step 1: the rate {lr:g} is beyond {samples.dtype}; lower lr.initial"
             )
-        course = self.hooks.course(self.client, len(self.plot.steps))
-        moved, tail = self._walk(course)
+        trajectory = self.hooks.trajectory(self.client, len(self.texts.steps))
+        moved, tail = self._walk(trajectory)
         if not bool(torch.isfinite(moved.sum() + tail.sum())):
-            self._walk(course, where)  # names the step, unless only the sum was too large
-        # theta_H = sum_v t_H[v] v - own holds for the tail, too: that is what own's tail is.
-        own = self._tail(course.multiples[-1]).sub_(tail)
-        self.vectors[OWN] = Span(self.plot.rows, moved, own)
-        sent, after = self.hooks.upload(self.client, course, samples)
+            self._walk(trajectory, where)  # names the step, unless only the sum overflowed
+        # theta_H = sum_v t_H[v] v - own holds for the tail, too, and defines own's tail.
+        own = self._tail(trajectory.multiples[-1]).sub_(tail)
+        self.vectors[OWN] = Span(self.texts.rows, moved, own)
+        sent, after = self.hooks.upload(self.client, trajectory, samples)
         vectors, rest = apart(sent, lambda value: combined(value) is not None)
         sums = {name: self._sum(multiples_of(value)) for name, value in vectors.items()}
         memory = {
             name: value if combined(value) is None else self._memory(multiples_of(value))
             for name, value in after.items()
         }
-        return Sent(sums, rest), packed(memory)
+        return SpanUpload(sums, rest), packed(memory)
 
     # --- the steps ------------------------------------------------------------------------------
 
-    def _walk(self, course: Course, where: str | None = None) -> tuple[Tensor, Tensor]:
-        """Make the steps; return M_H and the tail. With ``where``, look at every iterate."""
-        plot, momentum, lr = self.plot, self.hooks.recipe.momentum, self.hooks.lane.lr
+    def _walk(self, trajectory: Trajectory, where: str | None = None) -> tuple[Tensor, Tensor]:
+        """Make the steps; return M_H and the tail. With ``where``, check every iterate."""
+        texts, momentum, lr = self.texts, self.hooks.recipe.momentum, self.hooks.lane.lr
         anchors = self._anchors()
         start = (
-            _Mean(plot.rows, self._table, self._sent_tail)
+            _Mean(texts.rows, self._table, self._sent_tail)
             if self.hooks.algorithm.start_gradient
             else None
         )
         tail = self._sent_tail.clone()
-        push, speed = self._tail(course.shift), torch.zeros_like(tail)
-        moved = tail.new_zeros(len(plot.rows), self.bags.width)
+        push, speed = self._tail(trajectory.shift), torch.zeros_like(tail)
+        moved = tail.new_zeros(len(texts.rows), self.bag_of_words.width)
         velocity = torch.zeros_like(moved)
-        for number, step in enumerate(plot.steps):
+        for number, step in enumerate(texts.steps):
+            self.step = number + 1
             theirs = {
                 name: Output(step.of(output.logits), step.of(output.features))
                 for name, output in anchors.items()
@@ -102,18 +107,18 @@ class Run:
                 start.add(
                     step, *self._slope(self._sent_tail, step.of(self._of(SENT)), step, theirs)
                 )
-            z = self._iterate(course.multiples[number], step)
+            z = self._iterate(trajectory.multiples[number], step)
             if step.before:
-                near = step.of(plot.gram(plot.own, plot.own.rows))[:, : step.before]
+                near = step.of(texts.gram(texts.own, texts.own.rows))[:, : step.before]
                 z = torch.addmm(z, near, moved[: step.before], alpha=-1)
-            share, part = self._slope(tail, z, step, theirs)
-            # In place on the texts that have been seen so far; all other coefficients are zero.
+            share, of_tail = self._slope(tail, z, step, theirs)
+            # In place on the texts that have occurred so far; other coefficients are zero.
             known = velocity[: step.before].mul_(momentum)
-            speed.mul_(momentum).add_(part, alpha=course.slope).add_(push)
-            if course.pull:
-                known.sub_(moved[: step.before], alpha=course.pull)
-                speed.add_(tail, alpha=course.pull)
-            _add_at(velocity, step, share, course.slope)
+            speed.mul_(momentum).add_(of_tail, alpha=trajectory.slope).add_(push)
+            if trajectory.pull:
+                known.sub_(moved[: step.before], alpha=trajectory.pull)
+                speed.add_(tail, alpha=trajectory.pull)
+            _add_at(velocity, step, share, trajectory.slope)
             moved[: step.after].add_(velocity[: step.after], alpha=lr)
             tail.sub_(speed, alpha=lr)
             if where and not bool(moved.isfinite().all() and tail.isfinite().all()):
@@ -121,20 +126,21 @@ class Run:
                     f"{where}, step {number + 1}: the local model is no longer finite; lower "
                     f"lr.initial (now {lr:g} in this round) or set local.radius"
                 )
+        self.step = len(texts.steps) + 1
         if start is not None:
             self.vectors[START] = start.mean()
         return moved, tail
 
     def _slope(
-        self, tail: Tensor, z: Tensor, step: Step, anchors: dict[str, Output]
+        self, tail: Tensor, z: Tensor, step: TextStep, anchors: dict[str, Output]
     ) -> tuple[Tensor, Tensor]:
         """Return the loss's derivative in the features and in the tail."""
-        output = Output(self.bags.head(tail, z), z)
+        output = Output(self.bag_of_words.head(tail, z), z)
         cotangent = slope(self.hooks.algorithm, output, step.batch, anchors, self.client)
-        return self.bags.pull(tail, z, cotangent)
+        return self.bag_of_words.pull(tail, z, cotangent)
 
-    def _iterate(self, multiples: Mapping[str, float], step: Step) -> Tensor:
-        """Return the step's features, but for what the own steps have moved."""
+    def _iterate(self, multiples: Mapping[str, float], step: TextStep) -> Tensor:
+        """Return the step's features at the iterate, without what the own steps have moved."""
         sent = step.of(self._of(SENT))
         by = multiples.get(SENT, 0.0)
         z = sent if by == 1 else sent * by
@@ -146,21 +152,21 @@ class Run:
     def _anchors(self) -> dict[str, Output]:
         """Return the outputs of the frozen models on all of the round's texts."""
         outputs = {}
-        for name, model in self.hooks.algorithm.anchors(self.hooks.shared, self.client).items():
+        for name, model in self.hooks.anchors(self.client).items():
             if combined(model.theta) is None:
                 table, tail = self._split(model.theta)
-                features = self.plot.own.matrix.product(table)
+                features = self.texts.own.matrix.product(table)
             else:
                 multiples = multiples_of(model.theta)
                 features, tail = self._mixed(multiples, False), self._tail(multiples)
-            outputs[name] = Output(self.bags.head(tail, features), features)
+            outputs[name] = Output(self.bag_of_words.head(tail, features), features)
         return outputs
 
     # --- vectors --------------------------------------------------------------------------------
 
     def _split(self, vector: Tensor) -> tuple[Tensor, Tensor]:
-        size = self.bags.vocabulary * self.bags.width
-        return vector[:size].view(self.bags.vocabulary, self.bags.width), vector[size:]
+        vocabulary, width = self.bag_of_words.vocabulary, self.bag_of_words.width
+        return vector[: vocabulary * width].view(vocabulary, width), vector[vocabulary * width :]
 
     def _tail(self, multiples: Mapping[str, float]) -> Tensor:
         """Return the tail of a combination."""
@@ -173,24 +179,24 @@ class Run:
 
     def _of(self, name: str, everywhere: bool = False) -> Tensor:
         """Return A v for a named vector, on the round's texts or on all of the device's."""
-        texts = self.plot.shard if everywhere else self.plot.own
-        key = name, texts is self.plot.own
+        texts = self.texts.shard if everywhere else self.texts.own
+        key = name, texts is self.texts.own
         if key not in self._features:
             self._features[key] = self._product(self.vectors[name], texts)
         return self._features[key]
 
-    def _product(self, vector: Vector, texts: Texts) -> Tensor:
+    def _product(self, vector: KnownVector, texts: Texts) -> Tensor:
         if isinstance(vector, Tensor):
             return texts.matrix.product(self._split(vector)[0])
         others = vector.rows.numpy()
         if isinstance(vector, Span):
-            return self.plot.gram(texts, others) @ vector.coefficients
+            return self.texts.gram(texts, others) @ vector.coefficients
         order = np.argsort(others)
         at = places(texts.rows, others[order])
         if at is None:
             raise EbbflowError(
                 "a device remembers the features of other texts than it has now: its samples must "
-                "stay the same for as long as its state is kept"
+                "stay the same as long as its state is kept"
             )
         return vector.features[torch.from_numpy(order)[at]]
 
@@ -198,14 +204,14 @@ class Run:
         """Return the features of a combination."""
         if set(multiples.items()) == {(SENT, 1.0)}:
             return self._of(SENT, everywhere)
-        texts = self.plot.shard if everywhere else self.plot.own
-        total = self._table.new_zeros(len(texts.rows), self.bags.width)
+        texts = self.texts.shard if everywhere else self.texts.own
+        total = self._table.new_zeros(len(texts.rows), self.bag_of_words.width)
         for name, multiple in multiples.items():
             total.add_(self._of(name, everywhere), alpha=multiple)
         return total
 
-    def _sum(self, multiples: Mapping[str, float]) -> Sum:
-        """Return a combination in terms that can be summed over devices."""
+    def _sum(self, multiples: Mapping[str, float]) -> SpanSum:
+        """Return a combination in terms that can be added up over devices."""
         wholes: list[tuple[Tensor, float]] = []
         spans: list[tuple[Span, float]] = []
         for name, multiple in multiples.items():
@@ -215,9 +221,9 @@ class Run:
             elif isinstance(vector, Span):
                 spans.append((vector, multiple))
             else:
-                raise EbbflowError(f"{name} is known by its features alone")
+                raise EbbflowError(f"of {name} only features are known")
         rows, coefficients = self._joined(spans)
-        return Sum(rows, coefficients, wholes, self._tail(multiples))
+        return SpanSum(rows, coefficients, wholes, self._tail(multiples))
 
     def _joined(self, spans: Sequence[tuple[Span, float]]) -> tuple[Indices, Tensor]:
         if len(spans) == 1:
@@ -225,41 +231,41 @@ class Run:
             return only.rows.numpy(), only.coefficients * multiple
         every = [span.rows.numpy() for span, _ in spans]
         rows = np.unique(np.concatenate([*every, np.zeros(0, dtype=np.int64)]))
-        total = self._table.new_zeros(len(rows), self.bags.width)
+        total = self._table.new_zeros(len(rows), self.bag_of_words.width)
         for mine, (span, multiple) in zip(every, spans, strict=True):
             at = torch.from_numpy(np.searchsorted(rows, mine))
             total.index_add_(0, at, span.coefficients, alpha=multiple)
         return rows, total
 
-    def _memory(self, multiples: Mapping[str, float]) -> Vector:
-        """Return a combination as it is remembered: the less, the better."""
+    def _memory(self, multiples: Mapping[str, float]) -> KnownVector:
+        """Return a combination in the smallest form that can be remembered."""
         tail = self._tail(multiples)
         if any(n == SENT or n.startswith(SHARED) for n in multiples) or any(
-            isinstance(self.vectors[n], Seen) for n in multiples
+            isinstance(self.vectors[n], TextFeatures) for n in multiples
         ):
-            rows = torch.from_numpy(self.plot.shard.rows)
-            return Seen(rows, self._mixed(multiples, True).clone(), tail)
-        found = self._sum(multiples)
-        if not found.wholes:
-            return Span(torch.from_numpy(found.rows), found.coefficients, tail)
-        # A state that came from an engine of whole vectors stays one, where it does not cancel.
-        table = self.plot.transposed(found.rows, found.coefficients)
+            rows = torch.from_numpy(self.texts.shard.rows)
+            return TextFeatures(rows, self._mixed(multiples, True).clone(), tail)
+        terms = self._sum(multiples)
+        if not terms.wholes:
+            return Span(torch.from_numpy(terms.rows), terms.coefficients, tail)
+        # A whole vector from another engine stays one, unless it cancels.
+        table = self.texts.transposed(terms.rows, terms.coefficients)
         total = torch.cat([table.view(-1), torch.zeros_like(tail)])
-        for vector, multiple in found.wholes:
+        for vector, multiple in terms.wholes:
             total.add_(vector, alpha=multiple)
         self._split(total)[1].copy_(tail)
         return total
 
 
 class _Mean:
-    """The mean gradient over mini-batches, each as often as it has texts."""
+    """The mean gradient over mini-batches, each weighted by its number of texts."""
 
     def __init__(self, rows: Tensor, table: Tensor, tail: Tensor) -> None:
         self._rows = rows
         self._coefficients = table.new_zeros(len(rows), table.shape[1])
         self._tail, self._seen = torch.zeros_like(tail), 0
 
-    def add(self, step: Step, share: Tensor, tail: Tensor) -> None:
+    def add(self, step: TextStep, share: Tensor, tail: Tensor) -> None:
         """Add one mini-batch."""
         count = len(step.batch.y)
         _add_at(self._coefficients, step, share, count)
@@ -272,7 +278,7 @@ class _Mean:
         return Span(self._rows, self._coefficients * by, self._tail * by)
 
 
-def _add_at(rows: Tensor, step: Step, values: Tensor, by: float) -> None:
+def _add_at(rows: Tensor, step: TextStep, values: Tensor, by: float) -> None:
     if isinstance(step.at, slice):
         rows[step.at].add_(values, alpha=by)
     else:

@@ -1,25 +1,34 @@
-"""Vectors as scalar multiples of named vectors, for hooks that are linear in them."""
+"""Linear combinations of named vectors, as stand-ins for the vectors in hooks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
 
-_DUST = 1e-12  # of the summands' size: what is left of a multiple that cancels
+from ebbflow.engines.texts.stand_ins import StandInError, refusal
+
+_ROUNDING = 1e-12  # of the summands' size: what rounding leaves of a multiple that cancels
 
 
-class NotLinearError(TypeError):
+class NotLinearError(StandInError):
     """A hook asked a `Combination` for something that is not linear algebra."""
+
+    verdict = "is not linear"
+
+
+def _refusal(reason: str) -> Callable[..., Any]:
+    return refusal(NotLinearError, reason)
 
 
 class Combination:
-    """A vector as scalar multiples of named vectors: {name: (multiple, size of its summands)}.
+    """A linear combination of named vectors: {name: (multiple, size of its summands)}.
 
-    A multiple that is left over where summands cancel (SCAFFOLD's c in c_k+) is rounding dust: it
-    is told by its size beside theirs and dropped by `multiples`.
+    Where summands cancel (SCAFFOLD's c in c_k+), rounding may leave a tiny multiple. `multiples`
+    recognises it by the size of the summands and drops it.
 
     >>> like = torch.zeros((), dtype=torch.float64)
     >>> c, y = Combination.of("c", like), Combination.of("y", like)
@@ -36,13 +45,13 @@ class Combination:
 
     @classmethod
     def of(cls, name: str, like: Tensor) -> Combination:
-        """Return one named vector; new tensors that a hook asks for are of the type of ``like``."""
+        """Return one named vector; ``like`` has the type and device of its numbers."""
         return cls({name: (1.0, 1.0)}, like)
 
     def multiples(self) -> dict[str, float]:
-        """Return what each vector counts, without dust (but with what is not a number)."""
+        """Return the multiple of each vector, without those that cancel; NaN is kept."""
         parts = self._parts.items()
-        return {name: v for name, (v, size) in parts if not abs(v) <= _DUST * size}
+        return {name: v for name, (v, size) in parts if not abs(v) <= _ROUNDING * size}
 
     # --- what hooks may do ----------------------------------------------------------------------
 
@@ -53,19 +62,19 @@ class Combination:
 
     @property
     def device(self) -> torch.device:
-        """Where the vector would lie."""
+        """The device that the vector would be on."""
         return self._like.device
 
     def new_zeros(self, *shape: Any, **options: Any) -> Tensor:
-        """Return a tensor, not a vector like this one."""
+        """Return a real tensor."""
         return self._like.new_zeros(*shape, **options)
 
     def new_tensor(self, data: Any) -> Tensor:
-        """Return a tensor, not a vector like this one."""
+        """Return a real tensor."""
         return self._like.new_tensor(data)
 
     def clone(self) -> Combination:
-        """Return a vector of its own."""
+        """Return a copy."""
         return Combination(self._parts, self._like)
 
     detach = clone
@@ -95,7 +104,11 @@ class Combination:
     def div(self, other: Any) -> Combination:
         """Return the vector divided by a number."""
         by = _number(other)
-        parts = {name: (v / by, size / abs(by)) for name, (v, size) in self._parts.items()}
+        if by == 0:  # as tensors do, and nothing of it counts as rounding
+            inverse = math.copysign(math.inf, by)
+            parts = {name: (v * inverse, 0.0) for name, (v, _) in self._parts.items()}
+        else:
+            parts = {name: (v / by, size / abs(by)) for name, (v, size) in self._parts.items()}
         return Combination(parts, self._like)
 
     def _become(self, other: Combination) -> Combination:
@@ -129,11 +142,21 @@ class Combination:
     def __rsub__(self, other: Any) -> Combination:
         return self.mul(-1).add(other)
 
-    def __eq__(self, other: object) -> bool:
-        raise NotLinearError("vectors are compared")
+    # --- what they may not ----------------------------------------------------------------------
 
-    def __bool__(self) -> bool:
-        raise NotLinearError("a vector is asked whether it is true")
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refusal("vectors are compared")
+    __bool__ = _refusal("a vector is asked whether it is true")
+    __float__ = __int__ = __index__ = __complex__ = _refusal("a vector is read as a number")
+    __getitem__ = __setitem__ = __iter__ = __len__ = __contains__ = _refusal(
+        "single entries of a vector are asked for"
+    )
+    __array__ = _refusal("a vector is turned into an array")
+    __abs__ = __pow__ = __rpow__ = __mod__ = __rmod__ = _refusal("that is no linear algebra")
+    __floordiv__ = __rfloordiv__ = __matmul__ = __rmatmul__ = __abs__
+    __rtruediv__ = _refusal("a number is divided by a vector")
+
+    def __getattr__(self, name: str) -> Never:
+        raise NotLinearError(f"{name} is no linear algebra")
 
     @classmethod
     def __torch_function__(
@@ -150,7 +173,7 @@ def _number(value: Any) -> float:
         return float(value)
     if isinstance(value, int | float):
         return float(value)
-    raise NotLinearError(f"a vector meets a {type(value).__name__} that is no number")
+    raise NotLinearError(f"a vector is combined with a {type(value).__name__} that is no number")
 
 
 def _sum(a: Any, b: Any, *, alpha: Any = 1) -> Any:
@@ -166,8 +189,8 @@ def _divided(a: Any, b: Any) -> Combination:
 
 
 def _multiplied(a: Any, b: Any) -> Combination:
-    found: Combination = a.mul(b) if isinstance(a, Combination) else b.mul(a)
-    return found
+    product: Combination = a.mul(b) if isinstance(a, Combination) else b.mul(a)
+    return product
 
 
 def _less(a: Any, b: Any, *, alpha: Any = 1) -> Any:
@@ -187,13 +210,13 @@ _LINEAR: dict[str, Callable[..., Any]] = {
 
 
 def combined(value: object) -> Combination | None:
-    """Return a value as the combination that it is, or None: hooks take it for a tensor."""
+    """Return the value if it is a combination; hooks declare it as a tensor."""
     return value if isinstance(value, Combination) else None
 
 
 def multiples_of(value: object) -> dict[str, float]:
-    """Return what each named vector counts in what a hook returned."""
-    found = combined(value)
-    if found is None:
+    """Return the multiples of the named vectors in what a hook returned."""
+    combination = combined(value)
+    if combination is None:
         raise NotLinearError(f"a hook returned a {type(value).__name__} for a vector")
-    return found.multiples()
+    return combination.multiples()

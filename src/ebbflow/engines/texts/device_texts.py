@@ -1,4 +1,4 @@
-"""What a device trains on in a round, as numbers of texts: steps and Gram matrices."""
+"""The texts that a device trains on in a round: their matrix, Gram matrices and steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from ebbflow.core.local import Batch
 from ebbflow.core.types import Indices
 from ebbflow.engines.texts.sparse import Sparse
 
-WIDER = 2  # a shard's Gram matrix is kept if the shard is at most so many times a round's texts
+WIDER = 2  # a shard's Gram matrix is kept if it has at most so many times the round's texts
 
 
 class Grams:
-    """Gram matrices of devices' texts between rounds, the last used first, within some bytes."""
+    """Gram matrices of devices' texts, kept between rounds up to a number of bytes.
+
+    The least recently used one is dropped first.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit, self._held = limit, 0
@@ -31,27 +34,28 @@ class Grams:
         """Return A A^T of these rows."""
         key = rows.tobytes()
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            gram = self._kept.get(key)
+            if gram is not None:
                 self._kept.move_to_end(key)
-                return found
+                return gram
         mine = texts.rows(rows)
-        found = mine.gram(mine)
+        gram = mine.gram(mine)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = found
-                self._held += found.nbytes
+                self._kept[key] = gram
+                self._held += gram.nbytes
             while self._held > self._limit:
                 _, dropped = self._kept.popitem(last=False)
                 self._held -= dropped.nbytes
-        return found
+        return gram
 
 
-class Step(NamedTuple):
-    """One mini-batch by the places of its texts among the round's.
+class TextStep(NamedTuple):
+    """One mini-batch, by the places of its texts among the round's.
 
-    The texts of the steps ``before`` this one come first, those up to and with this one are the
-    first ``after``. ``at`` is a range where all texts of the step are new, in order.
+    The round's texts are in order of first use: the first ``before`` of them occur in earlier
+    steps, the first ``after`` in steps up to this one. ``at`` are the places of this step's texts,
+    a slice if all of them are new and in order.
     """
 
     at: slice | Tensor
@@ -60,19 +64,19 @@ class Step(NamedTuple):
     batch: Batch
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return the step's rows."""
+        """Return the rows of the step's texts."""
         return rows[self.at] if isinstance(self.at, slice) else rows.index_select(0, self.at)
 
 
 class Texts(NamedTuple):
-    """Some texts: their rows in the training set, and A."""
+    """Some texts: their rows in the training set, and their matrix A."""
 
     rows: Indices
     matrix: Sparse
 
 
-class Plot:
-    """What a device trains on in a round, the same in all lanes: texts, Gram matrices, steps."""
+class DeviceTexts:
+    """The texts of a device in a round, the same in all lanes: matrices and steps."""
 
     def __init__(
         self,
@@ -102,8 +106,8 @@ class Plot:
         """All texts of the device."""
         if self._whole_shard is None:
             if self._shard is None:
-                raise EbbflowError("the cohort does not tell which texts its devices have")
-            # Both hold distinct rows, and a round's are among the shard's.
+                raise EbbflowError("the cohort does not say which texts its devices have")
+            # Both hold distinct rows, and the round's are among the shard's.
             same = len(self._shard) == len(self.own.rows)
             self._whole_shard = (
                 self.own if same else Texts(self._shard, self._all.rows(self._shard))
@@ -115,7 +119,7 @@ class Plot:
         return self._all.rows(rows).transposed().product(coefficients)
 
     def gram(self, of: Texts, others: Indices) -> Tensor:
-        """Return how alike some texts are to others, ``[texts, others]``."""
+        """Return the products of the rows of A of some texts and of others, ``[texts, others]``."""
         key = (b"own" if of is self.own else b"shard") + others.tobytes()
         if key not in self._known:
             self._known[key] = self._gram(of, others)
@@ -126,14 +130,14 @@ class Plot:
         if shard is not None and len(shard) <= WIDER * len(self.own.rows):
             left, right = places(of.rows, shard), places(others, shard)
             if left is not None and right is not None:
-                found = self._grams.of(shard, self._all)
+                gram = self._grams.of(shard, self._all)
                 if of.rows is not shard:
-                    found = found.index_select(0, left)
-                return found.index_select(1, right)
+                    gram = gram.index_select(0, left)
+                return gram.index_select(1, right)
         return of.matrix.gram(self._all.rows(others))
 
 
-def _steps(sizes: Sequence[int], places: Indices, y: Tensor, like: Tensor) -> Iterable[Step]:
+def _steps(sizes: Sequence[int], places: Indices, y: Tensor, like: Tensor) -> Iterable[TextStep]:
     begin = seen = 0
     for size in sizes:
         mine = places[begin : begin + size]
@@ -142,12 +146,12 @@ def _steps(sizes: Sequence[int], places: Indices, y: Tensor, like: Tensor) -> It
         new = after - seen == size and bool((mine == np.arange(seen, after)).all())
         at = slice(seen, after) if new else torch.from_numpy(mine)
         weights = like.new_full((size,), 1 / size)
-        yield Step(at, seen, after, Batch(like, y[at], weights))
+        yield TextStep(at, seen, after, Batch(like, y[at], weights))
         seen = after
 
 
 def places(rows: Indices, among: Indices) -> Tensor | None:
-    """Return where the rows are in a sorted array, or None if one is not there."""
+    """Return the places of the rows in a sorted array, or None if one of them is missing."""
     if not len(among):
         return None if len(rows) else torch.zeros(0, dtype=torch.int64)
     at = np.searchsorted(among, rows).clip(max=len(among) - 1)

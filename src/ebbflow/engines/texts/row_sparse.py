@@ -1,29 +1,30 @@
-"""Texts on the rows they touch: a device trains on the words of its own mini-batches.
+"""Trains texts on the rows of the table that they touch.
 
-A mini-batch has a gradient in the rows of its own words and in the tail; every other row of the
-table sees zeros. Where an algorithm treats every entry for itself (`Algorithm.elementwise`), linear
-or not, a device needs no more than
+A mini-batch has a gradient in the rows of its own words and in the tail; in every other row of the
+table it is zero. If an algorithm's hooks, linear or not, treat every entry by itself (`entrywise`
+finds out), a device needs no more than
 
     theta' = [padding's row, the rows of its words, tail]
 
-and its texts in numbers among these words: `core.local.train` does the rest. The rows that it does
-not touch go their own way, without its data: what they would send depends on the broadcast, on the
-number of steps and on D_k. With idle_k for what a device would send that has no gradients at all,
+and its texts with words renumbered by their place among these rows: `core.local.train` does the
+rest. Rows that the device does not touch do not depend on its data: what they would send depends on
+the broadcast, on the number of steps and on D_k. With idle_k what a device would send that has no
+gradients at all,
 
     sum_k upload_k = sum_k idle_k + sum_k scattered(upload'_k - idle'_k).
 
-Mostly idle_k is nothing: the direction of a zero gradient is zero at the broadcast model (a sign, a
-clip, FedProx), and the upload is linear in the displacement (`core.spanned` runs it on names to see
-that). Then nothing of the table's size is computed but the sum. Otherwise (weight decay, an upload
-that is a sign) it is computed once for every number of steps and D_k, a range of entries at a time:
-hooks that treat every entry for itself take any of them.
+In most cases idle_k is zero: the direction of a zero gradient is zero at the broadcast model (a
+sign, a clip, FedProx), and the upload is linear in the displacement (`symbolic` runs it on names to
+see that). Then nothing of the table's size is computed except for the sum. Otherwise (weight decay,
+an upload that is a sign) idle_k is computed once for every number of steps and D_k, a range of
+entries at a time: hooks that treat every entry by itself can be run on any range.
 
-What goes the dense way of `ebbflow.engines.vectorised` instead: an algorithm that does not say that
-it is elementwise; one whose devices remember something, since their untouched rows go different
-ways; and `local.radius`, which needs the length of the whole vector.
+Three kinds of lanes are trained on whole vectors instead: algorithms with hooks that may mix
+entries; those whose devices remember something, since untouched rows would differ between devices;
+and any with `local.radius`, which needs the length of the whole vector.
 
-Why the cut of the work does not show: each device is computed alone, uploads are added one by one
-in device order, and the ranges are the same however many workers share them.
+The result does not depend on how the work is divided: each device is computed alone, uploads are
+added one by one in device order, and the ranges are the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -39,24 +40,38 @@ from torch import Tensor
 
 from ebbflow.core.algorithm import Broadcast, LocalRun, Upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.local import Batch, Cohort, Lane, Recipe, Trained, heavy_ball, step_sum, train
-from ebbflow.core.types import Bags, Examples, Model, ModelState, Part, State
-from ebbflow.engines.texts.combination import combined, multiples_of
-from ebbflow.engines.texts.symbolic import OWN, SENT, START, Course, Hooks
-from ebbflow.engines.texts.totals import Total, apart
-from ebbflow.engines.vectorised import Vectorised, dealt
+from ebbflow.core.local import (
+    Batch,
+    Cohort,
+    Lane,
+    Recipe,
+    Route,
+    Trained,
+    heavy_ball,
+    step_sum,
+    train,
+)
+from ebbflow.core.types import BagOfWords, Examples, Model, ModelState, State, WordSubset
+from ebbflow.engines.failures import failures_named, place_of
+from ebbflow.engines.texts.combination import NotLinearError, combined, multiples_of
+from ebbflow.engines.texts.entrywise import NotElementwiseError, check_elementwise
+from ebbflow.engines.texts.packed_states import mean_whole_state, with_whole_states
+from ebbflow.engines.texts.symbolic import OWN, SENT, START, SymbolicHooks, Trajectory
+from ebbflow.engines.texts.totals import UploadTotal, apart
+from ebbflow.engines.vectorised import Vectorised, split_lanes
 
-AHEAD = 4  # devices for each worker that may be trained before it is their turn to be added
+AHEAD = 4  # devices per worker whose uploads may wait for their turn to be added
 RANGE = 2**16  # entries of whole vectors that are computed together: they fit the cache
+PROBED_STEPS = (1, 3)  # numbers of steps that hooks are checked with before a round
 
 Result = TypeVar("Result")
 
 
-class Touched(Vectorised):
-    """Train a cohort on the rows that its texts touch; the module's text says how.
+class RowSparse(Vectorised):
+    """Trains a cohort on the rows that its texts touch; see the module's text.
 
     Args:
-        model: A model that has `Model.bags`.
+        model: A model that averages word vectors (`EngineHints.bag_of_words`).
         examples: The training set, on the device that computes.
         recipe: Momentum and projection.
         workers: Threads, each of which computes on one core; by default one per core.
@@ -65,47 +80,88 @@ class Touched(Vectorised):
     def __init__(
         self, model: Model, examples: Examples, recipe: Recipe, workers: int | None = None
     ) -> None:
-        if model.bags is None:
+        if model.hints.bag_of_words is None:
             raise EbbflowError(f"the model {model.name} does not average word vectors")
         super().__init__(model, examples, recipe, workers=workers)
-        self.bags: Bags = model.bags
+        self.bag_of_words: BagOfWords = model.hints.bag_of_words
 
-    def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
-        """Return, for every lane, the sum of the uploads and the participants' new states."""
-        cohort.refuse_nobody()
-        return dealt(
+    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
+        """Return the mean of device states as whole vectors, weighted by D_k."""
+        return mean_whole_state(states, samples, self.bag_of_words, self.feed.examples)
+
+    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
+        """Train the round again with the reference engine, which names the device at fault."""
+        super().explain(self._whole(lanes, cohort), cohort)
+
+    def route(self, lane: Lane, cohort: Cohort) -> Route:
+        """Return whether the lane is trained on rows or on whole vectors, and why."""
+        reason = self._not_on_rows(lane, cohort)
+        if reason:
+            return Route("whole vectors", reason)
+        return Route("touched rows", "the sample space needs the CPU")
+
+    def _train_lanes(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        return split_lanes(
             lanes,
-            [_fits(lane, self.recipe) for lane in lanes],
+            [not self._not_on_rows(lane, cohort) for lane in lanes],
             partial(self._on_rows, cohort=cohort),
-            partial(super().__call__, cohort=cohort),
+            partial(self._on_whole_vectors, cohort=cohort),
         )
 
+    def _on_whole_vectors(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+        return super()._train_lanes(self._whole(lanes, cohort), cohort)
+
+    def _whole(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Lane]:
+        return with_whole_states(lanes, cohort, self.bag_of_words, self.feed.examples)
+
+    def _not_on_rows(self, lane: Lane, cohort: Cohort) -> str:
+        """Return why a lane cannot be trained on rows; nothing if it can."""
+        if self.recipe.radius is not None:
+            return "local.radius needs the length of the whole vector"
+        with failures_named(lambda: f"{place_of(cohort)}, {lane.algorithm.name}"):
+            if lane.algorithm.init_client(lane.shared):
+                return "devices remember something"
+            try:
+                for steps in PROBED_STEPS:
+                    check_elementwise(lane, self.recipe, steps, cohort.weight(0))
+            except NotElementwiseError as error:
+                return str(error)
+        return ""
+
     def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
-        plans = [_Plan(lane, self.recipe, self.bags) for lane in lanes]
-        totals = [_Rows(self.bags) for _ in lanes]
-        work = partial(self._device_on_rows, plans, cohort)
+        row_lanes = [RowSparseLane(lane, self.recipe, self.bag_of_words) for lane in lanes]
+        totals = [_RowTotal(self.bag_of_words) for _ in lanes]
+        work = partial(self._device_on_rows, row_lanes, cohort)
         for in_lanes in self._in_turn(work, len(cohort.devices)):
             for total, sent in zip(totals, in_lanes, strict=True):
                 total.add(sent)
-        for plan, total in zip(plans, totals, strict=True):
+        for row_lane, total in zip(row_lanes, totals, strict=True):
             if total.idle:
-                add = partial(plan.add_idle, total)
-                list(self._pool.map(add, range(0, len(plan.lane.shared.theta), RANGE)))
+                add = partial(row_lane.add_idle, total)
+                list(self._pool.map(add, range(0, len(row_lane.lane.shared.theta), RANGE)))
         states: dict[int, State] = {device: {} for device in cohort.devices}
         return [(total.upload(), dict(states)) for total in totals]
 
-    def _device_on_rows(self, plans: Sequence[_Plan], cohort: Cohort, place: int) -> list[_Sent]:
-        """Train one device in every lane, on words and mini-batches that they share."""
-        theta = plans[0].lane.shared.theta
+    def _device_on_rows(
+        self, lanes: Sequence[RowSparseLane], cohort: Cohort, place: int
+    ) -> list[RowUpload]:
+        """Train one device in every lane, on words and mini-batches that the lanes share."""
+        theta = lanes[0].lane.shared.theta
         batches = self.feed.steps(cohort, place, theta)
-        part = self.bags.part([batch.x for batch in batches])
-        words = part.words.to(theta.device)  # of a device without a step they are on the CPU
-        steps = [b._replace(x=x) for b, x in zip(batches, part.texts, strict=True)]
+        subset = self.bag_of_words.subset([batch.x for batch in batches])
+        words = subset.words.to(theta.device)  # those of a device without a step are on the CPU
+        steps = [b._replace(x=x) for b, x in zip(batches, subset.texts, strict=True)]
         samples = cohort.weight(place)
-        return [plan.trained(part._replace(words=words), steps, samples) for plan in plans]
+        try:
+            return [lane.trained(subset._replace(words=words), steps, samples) for lane in lanes]
+        except NotElementwiseError as error:
+            raise EbbflowError(
+                f"{place_of(cohort, cohort.devices[place])}: {error}, though it does for others "
+                'with other steps or samples: use engine.kind = "sequential"'
+            ) from error
 
     def _in_turn(self, work: Callable[[int], Result], places: int) -> Iterator[Result]:
-        """Yield the results in order; few of them wait to be taken."""
+        """Yield the results in order, with only a few of them computed ahead."""
         waiting: deque[Future[Result]] = deque()
         try:
             for place in range(places):
@@ -119,21 +175,14 @@ class Touched(Vectorised):
                 future.cancel()
 
 
-def _fits(lane: Lane, recipe: Recipe) -> bool:
-    """Return whether a lane can be trained on rows: see the module's text."""
-    if recipe.radius is not None or not lane.algorithm.elementwise:
-        return False
-    return not lane.algorithm.init_client(lane.shared)
-
-
 # --- one lane ------------------------------------------------------------------------------------
 
 
-class _Sent(NamedTuple):
-    """A device's upload: its vectors on these words, the rest, and what it would send idle.
+class RowUpload(NamedTuple):
+    """A device's upload: its vectors on the rows of these words, and everything else.
 
-    ``vectors`` are without what the device would send idle. That is nothing, or is named by
-    ``idle``, the number of steps and the weight that it depends on.
+    What the device would send idle has been subtracted from ``vectors``. ``idle`` is the number of
+    steps and the weight that determine it, or None if it is zero.
     """
 
     words: Tensor
@@ -142,25 +191,29 @@ class _Sent(NamedTuple):
     idle: tuple[int, float] | None
 
 
-class _Plan:
+class RowSparseLane:
     """One lane of a round: its devices' training, and what they would send idle."""
 
-    def __init__(self, lane: Lane, recipe: Recipe, bags: Bags) -> None:
-        self.lane, self.recipe, self.bags = lane, recipe, bags
+    def __init__(self, lane: Lane, recipe: Recipe, bag_of_words: BagOfWords) -> None:
+        self.lane, self.recipe, self.bag_of_words = lane, recipe, bag_of_words
+        self._checked: set[tuple[int, float]] = set()
         self._frozen = lane.algorithm.anchors(lane.shared, {})
         theta = lane.shared.theta
         pull = lane.algorithm.direction(torch.zeros_like(theta), theta, lane.shared, {})
-        # A direction of zero does not move theta, and where theta did not move it is zero again.
+        # A direction of zero leaves theta where it is, where the direction is zero again.
         self._still = not bool(pull.any())
-        self._hooks: Hooks | None
+        self._hooks: SymbolicHooks | None
         try:
-            self._hooks = Hooks(lane, recipe)
-        except Exception:  # whatever it is: on vectors it comes again, or is no error there
+            self._hooks = SymbolicHooks(lane, recipe)
+        except NotLinearError:
             self._hooks = None
 
-    def trained(self, part: Part, batches: Sequence[Batch], samples: float) -> _Sent:
+    def trained(self, part: WordSubset, batches: Sequence[Batch], samples: float) -> RowUpload:
         """Train a device on its part of the vectors; return what it sends."""
         lane, steps = self.lane, len(batches)
+        if (steps, samples) not in self._checked:
+            check_elementwise(lane, self.recipe, steps, samples)
+            self._checked.add((steps, samples))
         shared = self._broadcast(partial(self._rows, part.words))
         frozen = {
             name: ModelState(self._rows(part.words, model.theta), model.buffers)
@@ -171,13 +224,13 @@ class _Plan:
         upload, _ = train(part.model, algorithm, self.recipe, shared, {}, batches, lane.lr, count)
         vectors, rest = _apart(upload)
         if self._sends_nothing_idle(steps, count):
-            return _Sent(part.words, vectors, rest, None)
+            return RowUpload(part.words, vectors, rest, None)
         ((_, idle),) = self._idle(shared, [(steps, samples)])
         vectors = {name: vectors[name] - value for name, value in _apart(idle)[0].items()}
-        return _Sent(part.words, vectors, rest, (steps, samples))
+        return RowUpload(part.words, vectors, rest, (steps, samples))
 
-    def add_idle(self, total: _Rows, first: int) -> None:
-        """Add what all devices would send idle to one range of the sums' entries."""
+    def add_idle(self, total: _RowTotal, first: int) -> None:
+        """Add what all devices would send idle to one range of entries of the sums."""
         entries = slice(first, first + RANGE)
         shared = self._broadcast(lambda vector: vector[entries])
         for run, upload in self._idle(shared, total.idle):
@@ -192,14 +245,14 @@ class _Plan:
 
     def _rows(self, words: Tensor, vector: Tensor) -> Tensor:
         """Return the rows of these words, and the tail."""
-        size = self.bags.vocabulary * self.bags.width
-        rows = vector[:size].view(-1, self.bags.width).index_select(0, words)
+        size = self.bag_of_words.vocabulary * self.bag_of_words.width
+        rows = vector[:size].view(-1, self.bag_of_words.width).index_select(0, words)
         return torch.cat([rows.view(-1), vector[size:]])
 
     def _idle(
         self, shared: Broadcast, runs: Iterable[tuple[int, float]]
     ) -> Iterator[tuple[tuple[int, float], Upload]]:
-        """Yield what is sent without a gradient, after so many steps and with such a weight."""
+        """Yield what is sent without any gradient, for each number of steps and weight."""
         algorithm, lr, momentum = self.lane.algorithm, self.lane.lr, self.recipe.momentum
         theta, velocity, made = shared.theta, None, 0
         start = torch.zeros_like(theta) if algorithm.start_gradient else None
@@ -213,27 +266,30 @@ class _Plan:
             yield (steps, samples), algorithm.upload(shared, {}, run)[0]
 
     def _sends_nothing_idle(self, steps: int, samples: Tensor) -> bool:
-        """Return whether such a device would send nothing idle, whatever was broadcast."""
+        """Return whether such a device would send zeros if it had no gradients."""
         if not self._still or self._hooks is None:
             return False
-        course = Course(1.0, 0.0, {}, [{SENT: 1.0}] * (steps + 1))
+        trajectory = Trajectory(1.0, 0.0, {}, [{SENT: 1.0}] * (steps + 1))
         try:
-            upload, _ = self._hooks.upload({}, course, samples)
+            upload, _ = self._hooks.upload({}, trajectory, samples)
             vectors, _ = apart(upload, lambda value: combined(value) is not None)
-            # Neither did it move on its own, nor has it a gradient at the start.
+            # An idle device has not moved and has no gradient at the start: both are zero.
             return all(multiples_of(v).keys() <= {OWN, START} for v in vectors.values())
-        except Exception:  # not linear, as above
+        except NotLinearError:
             return False
 
 
-class _Rows(Total):
-    """The sum of one lane's uploads, and of whom it lacks what they would send idle."""
+class _RowTotal(UploadTotal):
+    """The sum of one lane's uploads.
 
-    def __init__(self, bags: Bags) -> None:
-        super().__init__(bags)
+    ``idle`` counts the devices whose idle uploads have been subtracted and must be added again.
+    """
+
+    def __init__(self, bag_of_words: BagOfWords) -> None:
+        super().__init__(bag_of_words)
         self.idle: Counter[tuple[int, float]] = Counter()
 
-    def add(self, sent: _Sent) -> None:
+    def add(self, sent: RowUpload) -> None:
         """Add one device."""
         size = len(sent.words) * self._width
         self.add_small({name: v[size:] for name, v in sent.vectors.items()}, sent.rest)

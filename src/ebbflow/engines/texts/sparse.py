@@ -1,9 +1,9 @@
-"""Texts as the rows of a sparse matrix A [texts, words], and what is computed with it.
+"""Texts as the rows of a sparse matrix A [texts, words], and the products that training needs.
 
-A model that averages word vectors sees a text only through its row of A: what each word counts in
-the mean. Features are A E; the gradient of the table E is A^T G; how a step on some texts moves the
-features of others is the Gram matrix A A^T. None of the three needs anything of the table's size
-but the table.
+A model that averages word vectors sees a text only through its row of A: the weight of each word in
+the mean. The features are A E, the gradient of the table E is A^T G, and a step on some texts moves
+the features of others by the Gram matrix A A^T. None of these needs memory of the table's size
+besides the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from ebbflow.core.types import Bags, Indices
+from ebbflow.core.types import BagOfWords, Indices
 
 _TEXTS = 2**14  # texts that are made sparse at a time
 _COLUMNS = 256  # of a Gram matrix at a time: the words' table of so many texts fits the cache
@@ -25,9 +25,9 @@ _COLUMNS = 256  # of a Gram matrix at a time: the words' table of so many texts 
 
 @dataclass(frozen=True)
 class Sparse:
-    """A sparse matrix by rows: row i holds ``values`` at ``columns``, from starts[i] on.
+    """A sparse matrix by rows: row i has its ``values`` and ``columns`` from ``starts[i]`` on.
 
-    Numbers are int32: half the memory, and the faster kernel.
+    Indices are int32, which take half the memory and have the faster kernel.
     """
 
     columns: Tensor
@@ -39,7 +39,7 @@ class Sparse:
         return len(self.starts) - 1
 
     def product(self, dense: Tensor) -> Tensor:
-        """Return this matrix times ``dense [width, d]``: each row a sum in order of its entries.
+        """Return this matrix times ``dense [width, d]``; a row's entries are added in order.
 
         >>> sparse([[0.0, 2.0], [0.0, 0.0]]).product(torch.tensor([[1.0], [3.0]]))
         tensor([[6.],
@@ -79,22 +79,22 @@ class Sparse:
         )
 
     def transposed(self) -> Sparse:
-        """Return the transpose; within its rows the entries stay in order of this one's rows."""
+        """Return the transpose; the entries of its rows are in order of this matrix's rows."""
         by_column = _scipy(self.columns, self.starts, self.values, self.width).tocsc()
         return _from_scipy(by_column, len(self))
 
     def gram(self, other: Sparse) -> Tensor:
         """Return this matrix times the other's transpose, ``[len(self), len(other)]``.
 
-        An entry is a sum over the words of its row, in their order, whatever the other rows are.
+        An entry is a sum over the words of its row, in order, and does not depend on other rows.
         """
         known = np.zeros(self.width, dtype=np.int32)
         used = np.unique(other.columns.numpy())
-        known[used] = np.arange(1, len(used) + 1, dtype=np.int32)  # 0: a word of no text there
+        known[used] = np.arange(1, len(used) + 1, dtype=np.int32)  # 0: in none of its texts
         words = torch.from_numpy(known)
         mine, theirs = words[self.columns.long()], words[other.columns.long()].long()
         left = Sparse(mine, self.starts, self.values, len(used) + 1)
-        found = self.values.new_empty(len(self), len(other))
+        gram = self.values.new_empty(len(self), len(other))
         for first in range(0, len(other), _COLUMNS):
             last = min(first + _COLUMNS, len(other))
             begin, end = int(other.starts[first]), int(other.starts[last])
@@ -102,8 +102,8 @@ class Sparse:
             text = torch.repeat_interleave(torch.arange(last - first), lengths)
             table = self.values.new_zeros(len(used) + 1, last - first)
             table[theirs[begin:end], text] = other.values[begin:end]
-            found[:, first:last] = left.product(table)
-        return found
+            gram[:, first:last] = left.product(table)
+        return gram
 
 
 def sparse(matrix: Any) -> Sparse:
@@ -115,18 +115,18 @@ def sparse(matrix: Any) -> Sparse:
     return Sparse(column.int(), starts, dense[text, column], dense.shape[1])
 
 
-def texts_of(bags: Bags, x: Tensor, dtype: torch.dtype) -> Sparse:
-    """Return the texts ``x [N, length]`` of token numbers as A; a repeated word is one entry."""
+def texts_of(bag_of_words: BagOfWords, x: Tensor, dtype: torch.dtype) -> Sparse:
+    """Return the matrix A of texts ``x [N, length]``; a word that is repeated is one entry."""
     parts = []
     for first in range(0, len(x), _TEXTS):
         some = x[first : first + _TEXTS]
-        shares = bags.shares(some, dtype)
+        shares = bag_of_words.shares(some, dtype)
         counts = shares != 0
         starts = torch.zeros(len(some) + 1, dtype=torch.int32)
         starts[1:] = counts.sum(1).cumsum(0)
-        matrix = _scipy(some[counts].int(), starts, shares[counts], bags.vocabulary)
+        matrix = _scipy(some[counts].int(), starts, shares[counts], bag_of_words.vocabulary)
         matrix.sum_duplicates()
-        parts.append(_from_scipy(matrix, bags.vocabulary))
+        parts.append(_from_scipy(matrix, bag_of_words.vocabulary))
     before = np.cumsum([0] + [len(part.columns) for part in parts])
     if before[-1] >= 2**31:
         raise OverflowError(f"{before[-1]} words in one data set")
@@ -136,7 +136,7 @@ def texts_of(bags: Bags, x: Tensor, dtype: torch.dtype) -> Sparse:
         torch.cat([nothing, *(part.columns for part in parts)]),
         torch.cat([torch.zeros(1, dtype=torch.int32), *ends]),
         torch.cat([nothing.to(dtype), *(part.values for part in parts)]),
-        bags.vocabulary,
+        bag_of_words.vocabulary,
     )
 
 

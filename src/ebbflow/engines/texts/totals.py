@@ -1,4 +1,4 @@
-"""Sums of uploads whose vectors are never laid out for one device: by name, and in place."""
+"""Sums of uploads of a text model, whose vectors are added up by name and in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ebbflow.core.algorithm import Upload
-from ebbflow.core.types import Bags
+from ebbflow.core.types import BagOfWords
 
 DELTA = ""
 """The name of an upload's displacement among its vectors."""
@@ -17,7 +17,7 @@ DELTA = ""
 def apart(
     upload: Upload, is_vector: Callable[[Any], bool]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return an upload's vectors by name, and the rest of it by name."""
+    """Split an upload into its vectors and everything else, both by name."""
     extras = upload.extras
     vectors = {name: value for name, value in extras.items() if is_vector(value)}
     rest = {"extras/" + name: value for name, value in extras.items() if name not in vectors}
@@ -25,25 +25,25 @@ def apart(
     return {DELTA: upload.delta, **vectors}, rest
 
 
-class Total:
-    """The sum of one lane's uploads of a model of texts."""
+class UploadTotal:
+    """The sum of one lane's uploads."""
 
-    def __init__(self, bags: Bags) -> None:
+    def __init__(self, bag_of_words: BagOfWords) -> None:
         self.vectors: dict[str, Tensor] = {}
-        self._size = bags.vocabulary * bags.width
-        self._width = bags.width
+        self._size = bag_of_words.vocabulary * bag_of_words.width
+        self._width = bag_of_words.width
         self._rest: dict[str, Tensor] = {}
 
     def table(self, name: str) -> Tensor:
-        """Return a vector's table, to add to."""
+        """Return the table of a named vector, to add to."""
         return self.table_of(self.vectors[name])
 
     def table_of(self, vector: Tensor) -> Tensor:
-        """Return the table in any vector of the whole length."""
+        """Return the table of any whole vector."""
         return vector[: self._size].view(-1, self._width)
 
     def add_small(self, tails: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
-        """Add one device's upload, all but its tables."""
+        """Add one device's upload except for its tables."""
         for name, value in rest.items():
             self._rest[name] = self._rest[name] + value if name in self._rest else value
         for name, tail in tails.items():
