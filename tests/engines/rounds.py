@@ -92,6 +92,7 @@ def permuted(who: Cohort, order: Sequence[int]) -> Cohort:
         devices=tuple(who.devices[k] for k in order),
         batches=tuple(who.batches[k] for k in order),
         samples=tuple(who.samples[k] for k in order),
+        shards=[who.shards[k] for k in order] if len(who.shards) else (),
     )
 
 
