@@ -61,25 +61,25 @@ def cohort(session: int = 3, t: int = 2, names: tuple[int | str, ...] = (7, "loc
 
 def test_a_batch_is_gathered_cropped_and_normalised() -> None:
     who, data = cohort(), photographs()
-    found = first(Feed(data, dropping()).batch(who, [3], 1, 20, LIKE))
+    actual = first(Feed(data, dropping()).batch(who, [3], 1, 20, LIKE))
     rows = torch.from_numpy(who.batches[3][1])
     draw = generator(7, "local", "inputs", 3, 2, 43, 1)
     crops = torch.from_numpy(draw_crops(draw, 20, PIXELS))
-    assert torch.equal(found.x, prepared(augmented(data.x[rows], crops, PIXELS), PIXELS))
-    assert torch.equal(found.y, data.y[rows])
-    assert found.noise is not None
+    assert torch.equal(actual.x, prepared(augmented(data.x[rows], crops, PIXELS), PIXELS))
+    assert torch.equal(actual.y, data.y[rows])
+    assert actual.noise is not None
     noise = draw.random((20, UNITS), dtype=np.float32)
-    assert torch.equal(found.noise, torch.from_numpy(noise))
+    assert torch.equal(actual.noise, torch.from_numpy(noise))
 
 
 def test_noise_has_a_row_for_every_sample_and_lies_between_zero_and_one() -> None:
-    found = Feed(photographs(), dropping()).batch(cohort(), [0, 3, 6], 0, 32, LIKE)
-    assert found.noise is not None
-    assert found.noise.shape == (3, 32, UNITS)
-    assert found.noise.dtype == torch.float32
-    real = found.noise[:, :20]
+    actual = Feed(photographs(), dropping()).batch(cohort(), [0, 3, 6], 0, 32, LIKE)
+    assert actual.noise is not None
+    assert actual.noise.shape == (3, 32, UNITS)
+    assert actual.noise.dtype == torch.float32
+    real = actual.noise[:, :20]
     assert 0 <= float(real.min()) < 0.1 < 0.9 < float(real.max()) < 1
-    assert not found.noise[:, 20:].any()
+    assert not actual.noise[:, 20:].any()
     assert len(set(real.flatten().tolist())) > 0.99 * real.numel()
 
 
@@ -92,9 +92,9 @@ def test_a_model_without_random_layers_gets_no_noise() -> None:
 @pytest.mark.parametrize(("crop", "flip"), [(2, False), (0, True), (0, False)])
 def test_images_are_cropped_and_mirrored_only_if_asked_for(crop: int, flip: bool) -> None:
     who, data = cohort(), photographs(PIXELS._replace(crop=crop, flip=flip))
-    found = first(Feed(data, softmax(SHAPE, CLASSES)).batch(who, [0], 0, 20, LIKE))
+    actual = first(Feed(data, softmax(SHAPE, CLASSES)).batch(who, [0], 0, 20, LIKE))
     plain = prepared(data.x[torch.from_numpy(who.batches[0][0])], PIXELS)
-    assert torch.equal(found.x, plain) == (crop == 0 and not flip)
+    assert torch.equal(actual.x, plain) == (crop == 0 and not flip)
 
 
 def test_the_company_of_other_devices_and_padding_change_no_draw() -> None:
@@ -276,8 +276,8 @@ class Stealthy(nn.Module):
         self.head = nn.Linear(108, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.head(nn.functional.dropout(x.flatten(1), 0.5, self.training))
-        return found
+        actual: Tensor = self.head(nn.functional.dropout(x.flatten(1), 0.5, self.training))
+        return actual
 
 
 class Attentive(nn.Module):
@@ -290,8 +290,8 @@ class Attentive(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(1, 2)
-        found: Tensor = self.head(self.attention(rows, rows, rows, need_weights=False)[0].mean(1))
-        return found
+        actual: Tensor = self.head(self.attention(rows, rows, rows, need_weights=False)[0].mean(1))
+        return actual
 
 
 @pytest.mark.parametrize("build", [Stealthy, Attentive])
@@ -319,6 +319,6 @@ def test_noise_stays_below_one_in_single_precision(monkeypatch: pytest.MonkeyPat
             return np.full(shape, np.nextafter(dtype(1), dtype(0)), dtype=dtype)
 
     monkeypatch.setattr(feed_module, "generator", lambda *names: Highest())
-    found = Feed(photographs(), dropping()).batch(cohort(), [0], 0, 20, LIKE)
-    assert found.noise is not None
-    assert float(found.noise.max()) < 1
+    actual = Feed(photographs(), dropping()).batch(cohort(), [0], 0, 20, LIKE)
+    assert actual.noise is not None
+    assert float(actual.noise.max()) < 1

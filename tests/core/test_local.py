@@ -254,8 +254,8 @@ def test_the_anchors_hook_distils_from_frozen_models(name: str) -> None:
     teacher, old = module_at(name, start.theta), module_at(name, before)
 
     def features(module: nn.Module, x: Tensor) -> Tensor:
-        found: Tensor = (module[:2] if isinstance(module, nn.Sequential) else module)(x)
-        return found
+        actual: Tensor = (module[:2] if isinstance(module, nn.Sequential) else module)(x)
+        return actual
 
     def loss(logits: Tensor, batch: Batch, module: nn.Module) -> Tensor:
         with torch.no_grad():

@@ -15,7 +15,7 @@ from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.local import Cohort, Engine, Lane, RoutePath, Trained
 from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines import RowSparse, SampleSpace, Sequential, Vectorised, WholeVectors, native
-from ebbflow.engines.texts.packed_states import Span, TextFeatures, entries, unpacked
+from ebbflow.engines.texts.packed_states import TextFeatures, TextSpan, entries, unpacked
 from ebbflow.models import mlp, softmax
 from ebbflow.starts.continuous import distilled
 from tests.algorithms.toys import TOYS
@@ -97,7 +97,7 @@ class EnginePath:
                 other[name] = theirs[name]
         return one, other
 
-    def _entries(self, span: Span) -> Tensor:
+    def _entries(self, span: TextSpan) -> Tensor:
         assert self.model.hints.bag_of_words is not None
         return entries(span, self.model.hints.bag_of_words, self.data)
 

@@ -139,11 +139,11 @@ def engine_on(name: str, model: Model, data: Examples | None = None) -> Engine:
 def tensors(trained: Trained) -> dict[str, Tensor]:
     """Return all that a round gave a lane, by name."""
     upload, clients = trained
-    found = {"delta": upload.delta, "buffers": upload.buffers}
-    found |= {"samples": upload.samples, "devices": upload.devices, **upload.extras}
+    named = {"delta": upload.delta, "buffers": upload.buffers}
+    named |= {"samples": upload.samples, "devices": upload.devices, **upload.extras}
     for device, state in clients.items():
-        found |= {f"{device}.{name}": value for name, value in state.items()}
-    return found
+        named |= {f"{device}.{name}": value for name, value in state.items()}
+    return named
 
 
 def same_bits(one: Trained, other: Trained) -> bool:
@@ -192,10 +192,10 @@ class Federation:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the global model, the server's state and every device's, by name."""
-        found = {"theta": self.model.theta, "buffers": self.model.buffers, **self.server}
+        named = {"theta": self.model.theta, "buffers": self.model.buffers, **self.server}
         for device, state in self.clients.items():
-            found |= {f"{device}.{name}": value for name, value in state.items()}
-        return found
+            named |= {f"{device}.{name}": value for name, value in state.items()}
+        return named
 
 
 VISITS: list[dict[int, tuple[int, ...]]] = [

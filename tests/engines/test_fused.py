@@ -44,13 +44,13 @@ built = pytest.mark.skipif(native.library() is None, reason="the fused kernel wa
 
 def algorithms() -> dict[str, Algorithm]:
     """Return every algorithm that the kernel takes, distillation on top of two of them."""
-    found = {name: build() for name, build in ALGORITHMS.items()}
+    named = {name: build() for name, build in ALGORITHMS.items()}
     teacher = MODEL.initial(torch.Generator().manual_seed(9))
     for target in ("teacher", "mixed"):
         for base, kl, temperature in (("fedavg", 0.5, 2.0), ("moon", 1.5, 0.7)):
-            algorithm = distilled(found[base], teacher, (0, 1, 2), kl, temperature, target)
-            found[f"distilled {base}, {target}"] = algorithm
-    return found
+            algorithm = distilled(named[base], teacher, (0, 1, 2), kl, temperature, target)
+            named[f"distilled {base}, {target}"] = algorithm
+    return named
 
 
 every_algorithm = pytest.mark.parametrize("name", algorithms())
@@ -136,8 +136,8 @@ def test_neither_workers_nor_company_change_a_bit() -> None:
     who = cohort(MANY)
     lanes = [lane(MODEL, algorithm) for algorithm in algorithms().values()]
     together = trained(lanes, who, workers=3)
-    for at, found in zip(lanes, together, strict=True):
-        assert same_bits(trained([at], who)[0], found), at.algorithm.name
+    for at, ours in zip(lanes, together, strict=True):
+        assert same_bits(trained([at], who)[0], ours), at.algorithm.name
 
 
 @built
@@ -151,12 +151,12 @@ def test_lanes_that_the_kernel_cannot_take_run_in_torch_beside_the_others() -> N
     refusals = ["direction is not Affine", "", "start_gradient is asked for", ""]
     assert [Fused.refusal(at) for at in lanes] == refusals
     who = cohort(MANY)
-    for at, found, wanted in zip(
+    for at, ours, wanted in zip(
         lanes, trained(lanes, who, 2), reference(MODEL, lanes, who), strict=True
     ):
         if at.algorithm is not own:  # a sign is no continuous function of rounding
-            assert_agree(found, wanted, at)
-        assert same_bits(found, trained([at], who)[0])
+            assert_agree(ours, wanted, at)
+        assert same_bits(ours, trained([at], who)[0])
 
 
 @built
@@ -171,9 +171,9 @@ def test_probabilities_survive_large_scores() -> None:
     data = replace(examples(), x=examples().x * 300)
     at, who = lane(MODEL, Algorithm("fedavg")), cohort([(20, 20)])
     engine = Vectorised(MODEL, data, RECIPE, workers=1)
-    (found,) = engine([at], who)
+    (ours,) = engine([at], who)
     engine.close()
-    assert_agree(found, reference(MODEL, [at], who, data)[0], at, within=1e-4)
+    assert_agree(ours, reference(MODEL, [at], who, data)[0], at, within=1e-4)
 
 
 @pytest.mark.parametrize(

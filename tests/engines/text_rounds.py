@@ -14,7 +14,7 @@ from ebbflow.core.local import Cohort, Engine, Recipe
 from ebbflow.core.types import Examples, Indices, Model, ModelState
 from ebbflow.data.batches import StepRule, local_batches
 from ebbflow.engines import Sequential, WholeVectors
-from ebbflow.engines.texts.packed_states import Span, TextFeatures, entries, unpacked
+from ebbflow.engines.texts.packed_states import TextFeatures, TextSpan, entries, unpacked
 from ebbflow.models import embedding
 from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import Federation
@@ -57,7 +57,7 @@ def rounds(rule: StepRule | str, count: int = 4, batch: int = 8) -> list[Cohort]
 
     "repeats" draws with replacement: a text may be twice in one mini-batch.
     """
-    found = []
+    cohorts = []
     for t in range(1, count + 1):
         here = [device for device in DEVICES if (device + t) % 3]
         batches = []
@@ -73,8 +73,8 @@ def rounds(rule: StepRule | str, count: int = 4, batch: int = 8) -> list[Cohort]
                 batches.append(local_batches(draw, shard, steps, batch, kind))
         shards = [SHARDS[device] for device in here]
         sizes = tuple(map(len, shards))
-        found.append(Cohort(1, t, tuple(here), batches, sizes, (7, "test"), shards))
-    return found
+        cohorts.append(Cohort(1, t, tuple(here), batches, sizes, (7, "test"), shards))
+    return cohorts
 
 
 def taught(base: str, target: str = "teacher") -> Algorithm:
@@ -103,7 +103,7 @@ def assert_same(ours: Federation, theirs: Federation, within: float = EXACT) -> 
                 tail = expected[WORDS * WIDTH :]
                 torch.testing.assert_close(kept.tail, tail, rtol=0, atol=within)
                 value, expected = kept.features, by_features(expected, kept.rows)
-            elif isinstance(kept, Span):
+            elif isinstance(kept, TextSpan):
                 assert set(kept.rows.tolist()) <= set(SHARDS[device].tolist())
                 value = entries(kept, BAG_OF_WORDS, DATA)
             else:

@@ -127,13 +127,13 @@ def test_a_part_of_the_words_is_the_same_model_on_their_texts() -> None:
         assert torch.equal(part.logits, output.logits)
         cotangent = random_cotangent(output)
         assert model.pullback is not None
-        found, expected = (
+        actual, expected = (
             model.pullback(theta, same, cotangent),
             MODEL.pullback(state.theta, x, cotangent),
         )
-        assert torch.equal(found[len(words) * WIDTH :], expected[size:])
+        assert torch.equal(actual[len(words) * WIDTH :], expected[size:])
         table = torch.zeros(VOCABULARY, WIDTH, dtype=torch.float64)
-        table[words] = found[: len(words) * WIDTH].view(-1, WIDTH)
+        table[words] = actual[: len(words) * WIDTH].view(-1, WIDTH)
         assert torch.equal(table, expected[:size].view(VOCABULARY, WIDTH))
 
 

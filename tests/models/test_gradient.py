@@ -34,9 +34,9 @@ def own_gradient(model: Model, state: ModelState, x: Tensor) -> tuple[Tensor, Bu
     return model.gradient(*state, x, draws(model, len(x)), random_cotangent)
 
 
-def assert_near(found: Tensor, expected: Tensor, within: float = 1e-6) -> None:
+def assert_near(actual: Tensor, expected: Tensor, within: float = 1e-6) -> None:
     """Compare vectors by their distance, relative to the length of the expected one."""
-    assert float((found - expected).norm()) <= within * float(expected.norm())
+    assert float((actual - expected).norm()) <= within * float(expected.norm())
 
 
 def test_modules_have_a_gradient_of_their_own_and_closed_forms_need_none() -> None:
@@ -95,8 +95,8 @@ def test_it_does_not_matter_whether_the_caller_records_gradients() -> None:
     with torch.no_grad():
         assert torch.equal(own_gradient(model, start(model), x)[0], expected)
     recorded = ModelState(start(model).theta.requires_grad_(), start(model).buffers)
-    found, _ = own_gradient(model, recorded, x)
-    assert torch.equal(found, expected)
+    actual, _ = own_gradient(model, recorded, x)
+    assert torch.equal(actual, expected)
     assert recorded.theta.grad is None
 
 
@@ -111,8 +111,8 @@ def test_threads_do_not_mix_their_gradients() -> None:
         return [own_gradient(model, state, x) for _ in range(5)]
 
     with ThreadPoolExecutor(len(states)) as pool:
-        for found, (gradient, buffers) in zip(pool.map(often, states), alone, strict=True):
-            assert all(torch.equal(g, gradient) and torch.equal(b, buffers) for g, b in found)
+        for actual, (gradient, buffers) in zip(pool.map(often, states), alone, strict=True):
+            assert all(torch.equal(g, gradient) and torch.equal(b, buffers) for g, b in actual)
 
 
 # --- modules of all sorts ------------------------------------------------------------------------
@@ -170,6 +170,6 @@ def test_the_loss_sees_numbers_without_a_graph() -> None:
     model.gradient(*start(model), inputs("cnn", 3), draws(model, 3), cotangent)
     (output,) = seen
     expected, _ = model.forward(*start(model), inputs("cnn", 3), draws(model, 3), True)
-    for found, other in zip(output, expected, strict=True):
-        assert not found.requires_grad
-        torch.testing.assert_close(found, other)
+    for actual, other in zip(output, expected, strict=True):
+        assert not actual.requires_grad
+        torch.testing.assert_close(actual, other)

@@ -181,8 +181,8 @@ def test_threads_do_not_mix_their_parameters() -> None:
         return [model.forward(*state, x, None, True)[0].logits for _ in range(100)]
 
     with ThreadPoolExecutor(len(states)) as pool:
-        for found, expected in zip(pool.map(often, states), alone, strict=True):
-            assert all(torch.equal(logits, expected) for logits in found)
+        for actual, expected in zip(pool.map(often, states), alone, strict=True):
+            assert all(torch.equal(logits, expected) for logits in actual)
 
 
 def test_one_thread_training_does_not_switch_another_to_training() -> None:

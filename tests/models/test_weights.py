@@ -81,10 +81,10 @@ def test_a_published_resnet_fits_and_the_head_stays_as_drawn(prefix: str, tmp_pa
     path = saved({prefix + name: tensor for name, tensor in tensors.items()}, tmp_path)
     state, lacking = load_weights(model, drawn, path)
     assert lacking == HEAD
-    found = vector.unflatten(state.theta, model.layout)
-    found |= vector.unflatten(state.buffers, model.buffer_layout)
+    actual = vector.unflatten(state.theta, model.layout)
+    actual |= vector.unflatten(state.buffers, model.buffer_layout)
     first = vector.unflatten(drawn.theta, model.layout)
-    for name, tensor in found.items():
+    for name, tensor in actual.items():
         assert torch.equal(tensor, first[name] if name in HEAD else tensors[name]), name
     assert torch.equal(drawn.theta, before)
     assert torch.equal(drawn.buffers, start(model).buffers)

@@ -18,7 +18,7 @@ from ebbflow.core.types import Buffers, Gradient, Labels, ModelState, Output, St
 
 
 class Broadcast(NamedTuple):
-    """What every participant is sent: where to start, and an algorithm's own vectors."""
+    """What every participant receives: the model to start from, and an algorithm's own vectors."""
 
     theta: Theta
     buffers: Buffers
@@ -56,7 +56,7 @@ class Upload(NamedTuple):
 
     ``delta`` is D_k (theta_k - theta), ``buffers`` is D_k times the device's buffers, ``samples``
     is D_k, ``devices`` is one; ``extras`` are an algorithm's own summands. Only sums are ever used,
-    so a device that drops out simply is not in them.
+    so a device that drops out is simply missing from them.
     """
 
     delta: Tensor
@@ -81,7 +81,7 @@ def combine(function: Callable[..., Tensor], *uploads: Upload) -> Upload:
 
 
 def add_up(total: Upload | None, upload: Upload) -> Upload:
-    """Return the sum so far with one more upload; a total is nobody else's and grows in place."""
+    """Return the total with one more upload added to it in place."""
     if total is None:
         return combine(torch.clone, upload)
     return combine(Tensor.add_, total, upload)
@@ -95,9 +95,9 @@ def cross_entropy(
 
 
 def cross_entropy_slope(output: Output, labels: Labels, weights: Tensor) -> Output:
-    """Return the derivative of the weighted cross-entropy on the outputs: softmax minus one-hot.
+    """Return the derivative of the weighted cross-entropy in the outputs: softmax minus one-hot.
 
-    The same number that autograd gives, without a graph.
+    The same numbers as autograd's, without a graph.
     """
     slope = functional.softmax(output.logits, -1)
     one = slope.new_full((1, 1), -1.0).expand(len(slope), 1)
@@ -113,8 +113,8 @@ Objective = Callable[[Output, Labels, dict[str, Output], State], Tensor]
 class Affine:
     """The direction g + pull (theta - theta_0) + shift, with theta_0 the model that was sent.
 
-    Whoever knows that a direction has this form can follow many steps without the whole vector.
-    ``shift`` is the same in all steps of a round.
+    Code that knows that a direction has this form can compute many steps faster. ``shift`` is the
+    same in all steps of a round.
     """
 
     pull: float = 0.0
@@ -123,7 +123,7 @@ class Affine:
     def __call__(
         self, gradient: Gradient, theta: Theta, shared: Broadcast, client: State
     ) -> Gradient:
-        """Return the gradient with what is added to it."""
+        """Return the direction."""
         if self.shift is not None:
             gradient = gradient + self.shift(shared, client)
         if self.pull:
@@ -184,11 +184,12 @@ class Algorithm(NamedTuple):
         broadcast: Where devices start this round, and what else they are sent.
         anchors: Frozen models whose outputs the objective compares with (MOON, distillation).
         objective: Loss of each sample from the outputs and the anchors' outputs; never sees theta.
-        direction: The gradient with the terms that live in theta (proximal, control variates): the
-            gradient itself or a new tensor, never one that is kept elsewhere. Best an `Affine`.
+        direction: The gradient plus terms in theta (proximal, control variates): the gradient
+            itself or a new tensor, never one that is kept elsewhere. An `Affine` is fastest.
         upload: What a device sends and what it remembers.
         server_step: The next global model from the sums.
-        start_gradient: Whether `LocalRun.start_gradient` is needed, which costs a second pass.
+        start_gradient: Whether `upload` needs `LocalRun.start_gradient`, at the cost of a second
+            pass.
     """
 
     name: str

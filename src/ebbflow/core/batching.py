@@ -1,4 +1,4 @@
-"""Mini-batches from row numbers, the same for every engine."""
+"""Turns row numbers into mini-batches, in the same way for every engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ebbflow.core.types import Examples, Model
 
 
 class Feed:
-    """Gathers samples, crops and mirrors them, and draws a model's noise, all by name."""
+    """Gathers samples, crops and mirrors them, and draws a model's noise.
+
+    All draws are functions of names: session, round, device and step.
+    """
 
     def __init__(self, examples: Examples, model: Model) -> None:
         self.examples = examples
@@ -25,7 +28,7 @@ class Feed:
 
     @property
     def sample_bytes(self) -> int:
-        """How much memory one sample takes as an input."""
+        """The memory that one sample takes as an input."""
         return self.examples.x[0].numel() * max(4, self.examples.x.element_size())
 
     def batch(
@@ -33,8 +36,8 @@ class Feed:
     ) -> Batch:
         """Return one step of several devices, ``[devices, size, ...]``.
 
-        A device with fewer than ``size`` samples in the step is filled up with its first one, which
-        counts nothing. Weights and noise are of the type of ``like``.
+        A device with fewer than ``size`` samples in the step is padded with its first one, which
+        gets weight zero. Weights and noise have the type of ``like``.
         """
         rows = np.empty((len(places), size), dtype=np.int64)
         weights = np.zeros(rows.shape)
@@ -71,7 +74,7 @@ class Feed:
         )
 
     def steps(self, cohort: Cohort, place: int, like: Tensor) -> list[Batch]:
-        """Return all mini-batches of one device, as they are: ``[size, ...]``."""
+        """Return all mini-batches of one device, without padding: ``[size, ...]``."""
         held = cohort.held([place])
         return [
             first(self.batch(held, [place], step, len(rows), like))

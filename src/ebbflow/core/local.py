@@ -59,12 +59,11 @@ class Recipe(NamedTuple):
 class Cohort(NamedTuple):
     """Who trains in a round and on which rows; the same for all methods that run beside each other.
 
-    ``batches[i]`` holds the row numbers of each step of ``devices[i]``, and may be drawn anew each
-    time it is asked for: see `held`. ``samples[i]`` is D_k; ``weights[i]`` is what the device
-    counts in the sums, where that is not D_k.
-    ``names`` (seed and purpose) begin the names of all further draws: crops and noise.
-    ``shards[i]`` are all rows of ``devices[i]``, for an engine that keeps something for each; none
-    where nobody said.
+    ``batches[i]`` holds the row numbers of each step of ``devices[i]``, and may be drawn again each
+    time it is read: see `held`. ``samples[i]`` is D_k; ``weights[i]`` is the device's weight in the
+    sums, if that is not D_k. ``names`` (seed and purpose) begin the names of all further draws:
+    crops and noise. ``shards[i]`` are all rows of ``devices[i]``, for engines that keep something
+    for each of them; empty if unknown.
     """
 
     session: int
@@ -81,18 +80,18 @@ class Cohort(NamedTuple):
         return self.weights[place] if self.weights else self.samples[place]
 
     def refuse_nobody(self) -> None:
-        """Refuse a round without devices in a sentence: it has no mean."""
+        """Raise if nobody takes part: such a round has no mean."""
         if not self.devices:
             raise EbbflowError(f"session {self.session}, round {self.round}: nobody takes part")
 
     def held(self, places: Iterable[int]) -> Cohort:
-        """Return the cohort with the batches of these places drawn once and kept."""
+        """Return the cohort with the batches at these places drawn once and kept."""
         kept = {place: self.batches[place] for place in places}
         return self._replace(batches=LazySequence(len(self.devices), kept.__getitem__))
 
 
 class Lane(NamedTuple):
-    """One method's side of a round: its algorithm, what it broadcasts, its rate, device states."""
+    """One method in a round: its algorithm, what it broadcasts, its rate, and device states."""
 
     algorithm: Algorithm
     shared: Broadcast
@@ -130,7 +129,7 @@ class Engine(Protocol):
         ...
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
-        """Begin to evaluate the models; the function that comes back waits for the scores."""
+        """Begin to evaluate the models; the returned function waits for the scores."""
         ...
 
     def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
@@ -159,7 +158,7 @@ Watch = Callable[[Theta], None]
 
 
 def states_of(lane: Lane, devices: Sequence[int]) -> list[State]:
-    """Return what each device remembers, a fresh state where it has not taken part yet."""
+    """Return each device's state, a fresh one if it has not taken part yet."""
     fresh = lane.algorithm.init_client(lane.shared)
     return [lane.clients.get(device, fresh) for device in devices]
 
@@ -170,7 +169,7 @@ def stacked(states: Sequence[State]) -> State:
 
 
 def step_sum(steps: int, momentum: float) -> float:
-    """Return how far ``steps`` heavy-ball steps go along a constant unit gradient, rate one.
+    """Return how far ``steps`` heavy-ball steps of rate one go along a constant unit gradient.
 
     >>> [round(step_sum(k, 0.9), 2) for k in (1, 2, 3, 4, 5)]
     [1.0, 2.9, 5.61, 9.05, 13.14]
@@ -233,8 +232,8 @@ def heavy_ball(
 ) -> tuple[Theta, Tensor]:
     """Return theta and velocity after a step: v <- momentum v + direction, theta <- theta - eta v.
 
-    In place from the second step on, when both are our own: models are large, and fresh memory is
-    slow. The first ``direction`` becomes the velocity.
+    The first ``direction`` becomes the velocity. From the second step on both are updated in place,
+    because models are large and fresh memory is slow.
     """
     if velocity is None:
         return torch.sub(theta, direction, alpha=lr), direction

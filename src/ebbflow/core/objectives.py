@@ -1,4 +1,4 @@
-"""Losses as records: what they need to know can be read by code that computes them faster."""
+"""Losses as records, whose parameters can be read by code that computes them faster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Contrast:
     """MOON's loss: cross-entropy + mu l_con, on the anchors ``global`` and ``previous``.
 
     l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))), or
-    nothing where the device's state says that it has not been ``seen`` before.
+    zero if the device's state says that it has not been ``seen`` before.
     """
 
     mu: float
@@ -65,7 +65,7 @@ class Distillation:
         return torch.add(own, divergence, alpha=self.kl * self.temperature**2)
 
     def wanted(self, logits: Tensor, labels: Labels) -> Tensor:
-        """Return what a student is compared with, from the teacher's logits."""
+        """Return the probabilities that the student is compared with."""
         probabilities = softmax(logits / self.temperature, -1)
         if self.target == "teacher":
             return probabilities

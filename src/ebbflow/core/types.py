@@ -72,16 +72,16 @@ Forward = Callable[[Theta, Buffers, Tensor, Tensor | None, bool], tuple[Output, 
 holds uniform draws from [0, 1) for the model's random layers, which draw nothing themselves; it is
 None where the model has none and outside training."""
 Pullback = Callable[[Theta, Tensor, Output], Gradient]
-"""``pullback(theta, x, cotangent)``: the loss's derivative on the outputs, taken to theta."""
+"""``pullback(theta, x, cotangent)``: the gradient from the loss's derivative in the outputs."""
 Cotangent = Callable[[Output], Output]
-"""The loss's derivative on the outputs, as a function of them."""
+"""The loss's derivative in the outputs, as a function of them."""
 Differentiate = Callable[
     [Theta, Buffers, Tensor, Tensor | None, Cotangent], tuple[Gradient, Buffers]
 ]
-"""``gradient(theta, buffers, x, noise, cotangent)``: a training pass forward and back in one go. It
-gives the loss's gradient, a tensor that is the caller's own, and the updated buffers."""
+"""``gradient(theta, buffers, x, noise, cotangent)``: a forward and backward pass in one call. It
+returns the loss's gradient, a new tensor that the caller may change, and the updated buffers."""
 Precision = Literal["fp32", "bf16"]
-"""What the products of a training step are computed in; everything else is float32."""
+"""The type that the products of a training step are computed in; the rest is float32."""
 
 
 class BagOfWords(NamedTuple):

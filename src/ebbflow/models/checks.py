@@ -1,4 +1,4 @@
-"""What a model can be built for: shapes and parameters that fit, in sentences where they do not."""
+"""Checks of the shapes and parameters that a model is built with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ebbflow.core.errors import EbbflowError
 
 
 def image_shape(kind: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (channels, height, width), or say that the samples are no images.
+    """Return (channels, height, width), or raise if the samples are not images.
 
     >>> image_shape("cnn", (3, 32, 32))
     (3, 32, 32)
@@ -23,7 +23,7 @@ def image_shape(kind: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int
 
 
 def whole(kind: str, key: str, value: Any) -> int:
-    """Return a number of units if it is one.
+    """Return the value if it is a whole number from 1 up.
 
     >>> whole("mlp", "hidden", 200)
     200

@@ -33,7 +33,7 @@ class _ConvNet(nn.Module):
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             x = norm(conv(x))
-            if i in _POOLED:  # first, since it leaves a quarter for the ReLU and changes no number
+            if i in _POOLED:  # before the ReLU: the same numbers, and a quarter of the work
                 x = max_pool2d(x, 2)
             x = x.relu_()
         features = self.fc1(x.flatten(1)).relu()
@@ -50,10 +50,10 @@ class _ConvNet(nn.Module):
 def cnn(sample_shape: tuple[int, ...], classes: int, dropout: float = 0.4) -> Model:
     """Return five 3x3 convolutions, each with BatchNorm and ReLU, and two linear layers.
 
-    Widths 32, 32, 64, 64, 128, max-pooling after the second, fourth and fifth; then a hidden layer
-    of 256 units with dropout in training. MOON's representation is that layer after its ReLU and
-    before the dropout. A unit is kept where its uniform draw (``noise [B, 256]``) is at least
-    ``dropout``.
+    The widths are 32, 32, 64, 64, 128, with max-pooling after the second, fourth and fifth; then
+    comes a hidden layer of 256 units, with dropout in training. MOON's representation is that layer
+    after its ReLU and before the dropout. A unit is kept if its uniform draw (``noise [B, 256]``)
+    is at least ``dropout``.
     """
     channels, height, width = image_shape("cnn", sample_shape)
     if height % 8 or width % 8 or not height or not width:

@@ -1,4 +1,4 @@
-"""Averaged word embeddings (9,157,804 parameters for four classes), gradient in closed form."""
+"""Averaged word embeddings (9,157,804 parameters for four classes), with a closed-form gradient."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def embedding(
 ) -> Model:
     """Return logits = W z + b, with z the mean embedding of a text's tokens; z is MOON's feature.
 
-    z = sum of E[token] over the tokens that are not padding (number 0) / (their count + 1e-6). With
-    c the loss's derivative on z, the gradient of E is c/(count + 1e-6) on the row of each token: no
-    graph, and nothing of the table's size but the gradient itself.
+    z is the sum of E[token] over the tokens that are not padding (number 0), divided by their count
+    + 1e-6. With c the loss's derivative in z, the gradient of E is c/(count + 1e-6) in the row of
+    each token. That needs no graph, and nothing of the table's size except for the gradient.
     """
     if len(sample_shape) != 1:
         raise EbbflowError(
@@ -50,7 +50,7 @@ def embedding(
     table = layout.slices()["embedding.weight"]
 
     def initial(draw: torch.Generator) -> ModelState:
-        # N(0, 1) for the words, nothing for the padding, the usual draw of a linear layer.
+        # N(0, 1) for the words, zeros for the padding, and as torch draws a linear layer.
         theta = torch.empty(layout.total)
         theta[table].normal_(generator=draw)
         theta[:width] = 0
@@ -63,7 +63,7 @@ def embedding(
         return _shares(x, dtype)
 
     def mean(theta: Theta, x: Tensor) -> Tensor:
-        # Padding that counts nothing: the kernel for padding_idx is several times as slow.
+        # Padding has weight zero: the kernel for padding_idx is several times slower.
         rows = theta[table].view(vocabulary, width)
         return embedding_bag(x, rows, mode="sum", per_sample_weights=_shares(x, theta.dtype))
 
@@ -131,7 +131,7 @@ def _check_tokens(x: Tensor, vocabulary: int) -> None:
             f'model.kind = "embedding" needs token numbers (int64), but the data set holds '
             f"{str(x.dtype).removeprefix('torch.')}: choose another model or data set"
         )
-    if x.is_cuda or not x.numel():  # a look at the values would make a GPU wait
+    if x.is_cuda or not x.numel():  # reading the values would make a GPU wait
         return
     least, most = (int(value) for value in torch.aminmax(x))
     if least < 0 or most >= vocabulary:

@@ -1,4 +1,4 @@
-"""What a model costs: floating-point operations of a forward pass."""
+"""Counts the floating-point operations of a model's forward pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ebbflow.core.types import Model
 def flops(model: Model, x: Tensor) -> int:
     """Return the operations per sample of one forward pass over the inputs ``x [B, ...]``.
 
-    Two for each multiply-add of a matrix product or a convolution; biases, normalisation, ReLU,
-    pooling and look-ups are not counted. One step of training takes about three times as many.
+    Each multiply-add of a matrix product or a convolution counts as two; biases, normalisation,
+    ReLU, pooling and look-ups are not counted. A training step takes about three times as many.
 
     >>> from ebbflow.models.softmax import softmax
     >>> flops(softmax((1, 28, 28), 10), torch.zeros(1, 1, 28, 28))

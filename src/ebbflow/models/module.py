@@ -1,4 +1,4 @@
-"""Any ``nn.Module`` as a `Model`, without a subclass of ours."""
+"""Turns any ``nn.Module`` into a `Model`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ebbflow.models.precision import in_bfloat16
 
 
 class _OwnCopy(threading.local):
-    """The template, once per thread: ``functional_call`` swaps its parameters in place.
+    """A copy of the template for each thread, as ``functional_call`` swaps parameters in place.
 
-    The copies share the parameters themselves, which nothing ever changes.
+    The copies share the parameters themselves, which are never changed.
     """
 
     def __init__(self, template: nn.Module) -> None:
@@ -41,18 +41,18 @@ class _OwnCopy(threading.local):
         self._device = torch.device("cpu")
 
     def on(self, device: torch.device) -> nn.Module:
-        """Return the copy, with what is neither parameter nor float buffer on the device too."""
+        """Return the copy, moved to the device with its constants and integer buffers."""
         if device != self._device:
             self._module.to(device)
             self._device = device
         return self._module
 
 
-_TEMPLATE_SEED = 0  # of the module that frozen parameters are taken from
+_TEMPLATE_SEED = 0  # for the module that supplies the frozen parameters
 
 
 def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # the draw must disturb nobody
+    with torch.random.fork_rng(devices=[]):  # leaves torch's own generator as it was
         torch.manual_seed(seed)
         return build()
 
@@ -81,7 +81,7 @@ def _as_output(result: Any, name: str) -> Output:
 class _Functions:
     """A module's forward pass and its gradient as functions of the flat vectors.
 
-    ``lower`` says that training passes are computed in bfloat16.
+    ``lower`` is whether training passes are computed in bfloat16.
     """
 
     name: str
@@ -97,8 +97,8 @@ class _Functions:
         """Return the outputs and the updated buffers, also under ``vmap`` and ``vjp``."""
         if not train:
             x = self._laid_out(x)
-        # A copy of every single buffer: BatchNorm updates them in place, and under vmap what it
-        # does to a part of a longer vector would be lost.
+        # Every buffer is copied: BatchNorm updates buffers in place, and under vmap an update of a
+        # view of a longer vector would be lost.
         running = {n: b.clone() for n, b in vector.unflatten(buffers, self.buffer_layout).items()}
         output = self._run(vector.unflatten(theta, self.layout), running, x, noise, train)
         return output, vector.flatten(running, self.buffer_layout) if running else buffers
@@ -107,8 +107,8 @@ class _Functions:
         self, theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
     ) -> tuple[Gradient, Buffers]:
         """Return the gradient of one device, by plain autograd, and the updated buffers."""
-        found, after = torch.empty_like(theta), buffers.clone()
-        unused = vector.unflatten(found, self.layout)
+        flat, after = torch.empty_like(theta), buffers.clone()
+        unused = vector.unflatten(flat, self.layout)
         leaves = vector.unflatten(theta.detach(), self.layout)
         for name, leaf in leaves.items():
             _hand_over(leaf.requires_grad_(), name, unused)
@@ -120,10 +120,10 @@ class _Functions:
         torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
         for place in unused.values():
             place.zero_()
-        return found, after
+        return flat, after
 
     def _laid_out(self, x: Tensor) -> Tensor:
-        # In words that vmap understands, which knows no memory formats.
+        # By permutations, since vmap does not support memory formats.
         return x.movedim(1, -1).contiguous().movedim(-1, 1) if self.channels_last else x
 
     def _run(
@@ -146,10 +146,10 @@ class _Functions:
 
 
 def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
-    """Let a parameter's gradient go to its place in the flat vector the moment it is there.
+    """Copy a parameter's gradient to its place in the flat vector as soon as it is computed.
 
-    It is still in the cache then, and its memory serves the next layer's. A place that was filled
-    is taken off the list.
+    It is still in the cache then, and its memory is free for the next layer's gradient. Places that
+    have been filled are removed from ``places``.
     """
 
     def take(leaf: Tensor) -> None:
@@ -167,18 +167,18 @@ def from_module(
     noise: tuple[int, ...] | None = None,
     channels_last: bool = False,
 ) -> Model:
-    """Return the model that ``build()`` makes, as pure functions of its vectors.
+    """Return the module that ``build()`` makes as a model.
 
-    Parameters with ``requires_grad=False`` are no part of theta: they stay what they are in a
-    module that is built once under a fixed seed, the same for every device, seed and process.
+    Parameters with ``requires_grad=False`` are not part of theta. They keep the values that they
+    have in a module built once under a fixed seed, the same for every device, seed and process.
 
     Args:
-        build: Makes the module with freshly drawn weights; a frozen part is loaded here. Its
-            forward returns the logits, or the pair (logits, features).
+        build: Makes the module with freshly drawn weights, and loads those of a frozen part. The
+            module's forward returns the logits, or the pair (logits, features).
         name: What messages call it.
-        vectorise: Whether to map it over devices. By default everything on a GPU; on a CPU all but
-            modules with convolutions, which a per-device loop trains faster there, and those with
-            batch statistics, whose bits would depend on the block.
+        vectorise: Whether to map it over devices. By default every module is mapped on a GPU; on a
+            CPU all except those with convolutions, which are faster one device at a time, and
+            those with batch statistics, whose bits would depend on the block.
         noise: The shape of the uniform draws that one sample needs in training. The module's
             forward then takes them as its second argument (None outside training). A module whose
             own layers draw, such as ``nn.Dropout``, runs on the sequential engine only.

@@ -1,8 +1,8 @@
-"""A training step in bfloat16: half the bits, two to three decimal digits, float32's range.
+"""Training steps in bfloat16: half the bits, two to three decimal digits, float32's range.
 
-Products and convolutions take their operands rounded to bfloat16, add up in float32 and round what
-comes out; derivatives go back in the same way. Weights, momentum, batch statistics, losses and all
-that is sent stay float32, and so does evaluation.
+Products and convolutions round their operands to bfloat16, add up in float32 and round the result;
+the backward pass does the same. Weights, momentum, batch statistics, losses, uploads and evaluation
+stay in float32.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _PRODUCTS = frozenset(
 
 
 def _rounded(value: Any) -> Any:
-    # Autograd rounds the derivative on its way back through the same two casts.
+    # In the backward pass, the same two casts round the derivative.
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.bfloat16().to(value.dtype)
     return value
 
 
 class _Rounding(TorchFunctionMode):
-    """Products of numbers that are rounded to bfloat16, computed in float32.
+    """Rounds the operands and results of products to bfloat16 but computes in float32.
 
-    For a processor without instructions for bfloat16, on which torch's own products of it are more
-    than ten times as slow as those of float32. Numbers are rounded in the same places.
+    For processors without bfloat16 instructions, on which torch's own bfloat16 products are more
+    than ten times slower than float32. Numbers are rounded in the same places.
     """
 
     def __torch_function__(
@@ -70,15 +70,15 @@ def _multiplies_bfloat16() -> bool:
 
 
 def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which a module's forward pass is one in bfloat16."""
+    """Return a context in which a module's forward pass is computed in bfloat16."""
     if device.type == "cpu" and not _multiplies_bfloat16():
         return _Rounding()
-    # A weight is used once in a pass: keeping its cast would only cost a lock and memory.
+    # A weight is used once in a pass: caching its cast would only cost a lock and memory.
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def at_precision(model: Model, precision: Precision) -> Model:
-    """Return the model with this precision of its training step, or say that it has no such."""
+    """Return the model with training steps of this precision, or raise if it has none."""
     if precision == "fp32":
         return model
     if model.hints.at_precision is None:

@@ -1,6 +1,6 @@
 """ResNet-18 and ResNet-34 with a projection head, as MOON's authors and the paper use them.
 
-The body is the usual one for ImageNet and its tensors have their usual names (``conv1.weight``,
+The body is the standard one for ImageNet with the standard tensor names (``conv1.weight``,
 ``layer2.0.downsample.0.weight``), so that published weights fit; see `ebbflow.models.weights`.
 """
 
@@ -21,7 +21,7 @@ from ebbflow.models.module import from_module
 FEATURES = 256
 _WIDTHS = (64, 128, 256, 512)
 _GROUPS = 32
-_FEW = 2  # pixels on a side, so few that a convolution is better done as a product
+_FEW = 2  # pixels on a side: up to here a convolution is faster as a matrix product
 
 Norm = Callable[[int], nn.Module]
 """Makes a normalisation of so many channels."""
@@ -35,23 +35,23 @@ _NORMS: dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": _group_norm}
 
 
 class _Conv3x3(nn.Conv2d):
-    """A 3x3 convolution that a CPU trains as a matrix product where at most 2x2 pixels come out.
+    """A 3x3 convolution that a CPU trains as a matrix product if its output is at most 2x2 pixels.
 
-    On images that small most weights of a window multiply padding, and a library's gradient in the
-    weights runs at a tenth of its usual speed: it took half of a step of ResNet-18 (docs/models.md
-    has the figures).
+    On images that small, most weights of a window multiply padding, and the library's gradient in
+    the weights runs at a tenth of its usual speed: it took half of a step of ResNet-18
+    (docs/models.md has the figures).
     """
 
     def __init__(self, inputs: int, width: int, stride: int = 1) -> None:
         super().__init__(inputs, width, 3, stride, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolution: in evaluation, and of larger images, as torch has it."""
+        """Return the convolution; in evaluation and of larger images it is torch's own."""
         height, width = x.shape[-2:]
         down, right = (range(0, side, self.stride[0]) for side in (height, width))
         if not self.training or not x.is_cpu or max(len(down), len(right)) > _FEW:
             return super().forward(x)
-        if height == width == 1:  # all but the window's centre is padding
+        if height == width == 1:  # everything except the window's centre is padding
             centre = self.weight.flatten(2)[:, :, 4].contiguous()
             return linear(x.flatten(1), centre)[:, :, None, None]
         windows = torch.stack(list(_windows(x, down, right)), 1)
@@ -60,7 +60,7 @@ class _Conv3x3(nn.Conv2d):
 
 
 def _windows(x: Tensor, down: range, right: range) -> Iterator[Tensor]:
-    """Yield what a 3x3 window sees around each of these pixels, ``[B, C, 9]``."""
+    """Yield the 3x3 window around each of these pixels, ``[B, C, 9]``."""
     height, width = x.shape[-2:]
     pixels = x.flatten(2).unbind(2)
     padding = torch.zeros_like(pixels[0])
@@ -72,7 +72,7 @@ def _windows(x: Tensor, down: range, right: range) -> Iterator[Tensor]:
         yield torch.stack(seen, -1)
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut around them."""
 
     def __init__(self, inputs: int, width: int, stride: int, norm: Norm) -> None:
@@ -104,8 +104,8 @@ class _ResNet(nn.Module):
         inputs = (64, *_WIDTHS[:-1])
         self.layer1, self.layer2, self.layer3, self.layer4 = (
             nn.Sequential(
-                _Block(before, width, stride, norm),
-                *(_Block(width, width, 1, norm) for _ in range(depth - 1)),
+                _ResidualBlock(before, width, stride, norm),
+                *(_ResidualBlock(width, width, 1, norm) for _ in range(depth - 1)),
             )
             for before, width, depth, stride in zip(
                 inputs, _WIDTHS, depths, (1, 2, 2, 2), strict=True

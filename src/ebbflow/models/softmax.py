@@ -13,15 +13,15 @@ from ebbflow.core.types import Buffers, EngineHints, Layout, Model, ModelState, 
 def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
     """Return logits = W x + b on the flattened input.
 
-    The gradient is W: C^T X and b: C^T 1, with C the loss's derivative on the logits: no graph.
-    MOON's representation is the logits themselves, for there is no hidden layer.
+    With C the loss's derivative in the logits, the gradient is C^T X in W and C^T 1 in b; no graph
+    is needed. MOON's representation is the logits, as there is no hidden layer.
     """
     inputs = math.prod(sample_shape)
     layout = Layout(("weight", "bias"), ((classes, inputs), (classes,)))
     split = classes * inputs
 
     def initial(draw: torch.Generator) -> ModelState:
-        # The usual draw of a linear layer: uniform within 1/sqrt(inputs).
+        # As torch draws a linear layer: uniform within 1/sqrt(inputs).
         bound = 1 / math.sqrt(inputs)
         return ModelState(
             torch.empty(layout.total).uniform_(-bound, bound, generator=draw), torch.zeros(0)

@@ -1,6 +1,6 @@
-"""Weights from a file: a past model of ours, or published ones of a ResNet.
+"""Loads weights from a file: a past model of a run, or published weights of a ResNet.
 
-Only safetensors: reading a stranger's file runs none of their code.
+Only safetensors files, since reading one never runs code from it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def load_weights(model: Model, initial: ModelState, path: Path) -> tuple[ModelSt
 
     Names may be plain (``conv1.weight``), those of a history file (``theta/conv1.weight``), or
     carry one of the prefixes ``backbone.``, ``module.``, ``model.``. The last layer of ImageNet
-    (``fc.*``) and integer counters are passed over. A part of the model (all tensors that begin
-    with the same word, such as ``layer1.``) is in the file as a whole or not at all, and the file
-    holds nothing else: a ResNet-34 does not half fit a ResNet-18.
+    (``fc.*``) and integer counters are ignored. The file must hold every part of the model (all
+    tensors that begin with the same word, such as ``layer1.``) completely or not at all, and
+    nothing else: otherwise a ResNet-34 would half fit a ResNet-18.
 
     Args:
-        model: Whose weights they are.
-        initial: Where to take those that the file lacks.
+        model: The model that the weights are for.
+        initial: Supplies the tensors that the file lacks.
         path: A safetensors file, the configuration's ``model.weights``.
     """
     theta, buffers = initial.theta.clone(), initial.buffers.clone()
     places = vector.unflatten(theta, model.layout) | vector.unflatten(buffers, model.buffer_layout)
-    found = _by_our_names(_read(path), places, model, path)
-    lacking = [name for name in places if name not in found]
-    _check_whole(found, lacking, model, path)
-    for name, tensor in found.items():
+    given = _by_our_names(_read(path), places, model, path)
+    lacking = [name for name in places if name not in given]
+    _check_whole(given, lacking, model, path)
+    for name, tensor in given.items():
         _check_values(name, tensor, places[name], path)
         places[name].copy_(tensor)  # a view of theta or of the buffers
     return ModelState(theta, buffers), lacking
@@ -77,17 +77,17 @@ def _read(path: Path) -> dict[str, Tensor]:
 def _by_our_names(
     tensors: Mapping[str, Tensor], places: Mapping[str, Tensor], model: Model, path: Path
 ) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    given: dict[str, Tensor] = {}
     strange = []
     for full_name, tensor in tensors.items():
         name = _plain(full_name, places)
-        if name in found:
+        if name in given:
             raise _refused(path, f"holds {name} twice, once as {full_name}: keep one of the two")
         if name in places:
-            found[name] = tensor
+            given[name] = tensor
         elif not _passed_over(name):
             strange.append(full_name)
-    if not found:
+    if not given:
         raise _refused(
             path,
             f"holds no tensor of the model {model.name}, whose first is {next(iter(places))}, but "
@@ -99,11 +99,11 @@ def _by_our_names(
             f"holds {_some(strange)}, which the model {model.name} has no place for: choose the "
             "model that the weights belong to",
         )
-    return found
+    return given
 
 
 def _plain(name: str, places: Mapping[str, Tensor]) -> str:
-    """Return the name without the prefixes that hide one of ours."""
+    """Return the name without prefixes in front of one of the model's names."""
     while name not in places:
         prefix = next((p for p in _PREFIXES if name.startswith(p)), None)
         if prefix is None:
@@ -116,8 +116,8 @@ def _passed_over(name: str) -> bool:
     return name.startswith(("fc.", "signature/")) or name.endswith("num_batches_tracked")
 
 
-def _check_whole(found: Mapping[str, Tensor], lacking: list[str], model: Model, path: Path) -> None:
-    begun = {name.split(".")[0] for name in found}
+def _check_whole(given: Mapping[str, Tensor], lacking: list[str], model: Model, path: Path) -> None:
+    begun = {name.split(".")[0] for name in given}
     torn = [name for name in lacking if name.split(".")[0] in begun]
     if torn:
         raise _refused(

@@ -35,9 +35,9 @@ LINEAR: dict[str, Linear] = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_algebra_is_that_of_vectors(name: str) -> None:
     vectors = {"a": torch.tensor([1.0, 2.0]).double(), "b": torch.tensor([-3.0, 0.5]).double()}
-    found = LINEAR[name](*(Combination.of(each, LIKE) for each in vectors))
+    result = LINEAR[name](*(Combination.of(each, LIKE) for each in vectors))
     total = torch.zeros(2, dtype=torch.float64)
-    for each, multiple in multiples_of(found).items():
+    for each, multiple in multiples_of(result).items():
         total += multiple * vectors[each]
     torch.testing.assert_close(total, LINEAR[name](*vectors.values()))
 

@@ -241,11 +241,11 @@ def test_other_algorithms_are_trained_on_whole_vectors(
     radius = float(start().theta.norm()) * 0.98 if name == "radius" else None
     recipe, who = Recipe(0.9, radius), rounds("each_step", 1)[0]
     lane, engine = lane_of(WHOLE.get(name, OURS[0])), kind(MODEL, DATA, recipe, 2)
-    (found, states), ((expected, theirs),) = (
+    (ours, states), ((expected, theirs),) = (
         engine([lane], who)[0],
         Sequential(MODEL, DATA, recipe)([lane], who),
     )
-    torch.testing.assert_close(found.delta, expected.delta, rtol=0, atol=1e-9)
+    torch.testing.assert_close(ours.delta, expected.delta, rtol=0, atol=1e-9)
     torch.testing.assert_close(states, theirs, rtol=0, atol=1e-9)
     engine.close()
 

@@ -21,7 +21,13 @@ from ebbflow.engines import SampleSpace, Sequential, Vectorised, WholeVectors
 from ebbflow.engines.texts import device_texts
 from ebbflow.engines.texts import sample_space as module
 from ebbflow.engines.texts.combination import NotLinearError
-from ebbflow.engines.texts.packed_states import Span, TextFeatures, is_packed, laid_out, unpacked
+from ebbflow.engines.texts.packed_states import (
+    TextFeatures,
+    TextSpan,
+    is_packed,
+    laid_out,
+    unpacked,
+)
 from ebbflow.engines.texts.symbolic import linear_hooks
 from ebbflow.models import embedding, softmax
 from ebbflow.starts.continuous import distilled
@@ -96,15 +102,15 @@ def test_only_what_needs_whole_vectors_gets_them(name: str) -> None:
 
 def test_what_scaffold_and_feddyn_remember_lies_in_the_span_of_their_texts() -> None:
     for name in ("scaffold", "scaffold-1", "feddyn"):
-        found = run(ALGORITHMS_HERE[name], engine(), rounds("each_step"))
-        for state in found.clients.values():
+        ours = run(ALGORITHMS_HERE[name], engine(), rounds("each_step"))
+        for state in ours.clients.values():
             (vector,) = unpacked(state).values()
-            assert isinstance(vector, Span)
+            assert isinstance(vector, TextSpan)
 
 
 def test_moon_remembers_features_of_all_own_texts() -> None:
-    found = run(ALGORITHMS_HERE["moon"], engine(), rounds("one_pass"))
-    for device, state in found.clients.items():
+    ours = run(ALGORITHMS_HERE["moon"], engine(), rounds("one_pass"))
+    for device, state in ours.clients.items():
         remembered = unpacked(state)["theta"]
         assert isinstance(remembered, TextFeatures)
         assert remembered.features.shape == (len(SHARDS[device]), WIDTH)
@@ -191,9 +197,9 @@ def test_workers_windows_and_kept_matrices_do_not_show(
             0.3,
             federation.clients,
         )
-        found = train([lane], rounds("each_step")[3])
+        trained = train([lane], rounds("each_step")[3])
         train.close()
-        return found
+        return trained
 
     whole_one = go(1)[0]
     assert same_bits(go(2)[0], whole_one)
@@ -249,33 +255,33 @@ def test_engines_of_whole_vectors_go_on_from_here_and_back(
 ) -> None:
     algorithm, cohorts = ALGORITHMS_HERE[name], rounds("each_step")
     dense = WholeVectors(other(MODEL, DATA, Recipe(0.9)), BAG_OF_WORDS, DATA)
-    expected, found = run(algorithm, dense, cohorts), run(algorithm, engine(), cohorts[:2])
-    found.engine = dense
-    found.round(cohorts[2], 0.3)
-    found.engine = engine()
-    found.round(cohorts[3], 0.3)
-    assert_same(found, expected)
+    expected, ours = run(algorithm, dense, cohorts), run(algorithm, engine(), cohorts[:2])
+    ours.engine = dense
+    ours.round(cohorts[2], 0.3)
+    ours.engine = engine()
+    ours.round(cohorts[3], 0.3)
+    assert_same(ours, expected)
 
 
 def test_moon_goes_on_from_whole_models_and_refuses_the_way_back() -> None:
     algorithm, cohorts = ALGORITHMS_HERE["moon"], rounds("each_step")
     dense = reference(Recipe(0.9))
-    expected, found = run(algorithm, dense, cohorts), run(algorithm, dense, cohorts[:2])
-    found.engine = engine()
+    expected, ours = run(algorithm, dense, cohorts), run(algorithm, dense, cohorts[:2])
+    ours.engine = engine()
     for who in cohorts[2:]:
-        found.round(who, 0.3)
-    torch.testing.assert_close(found.model.theta, expected.model.theta, rtol=0, atol=EXACT)
-    found.engine = dense
+        ours.round(who, 0.3)
+    torch.testing.assert_close(ours.model.theta, expected.model.theta, rtol=0, atol=EXACT)
+    ours.engine = dense
     with pytest.raises(EbbflowError, match=r'features .* \(theta\).*engine.kind = "vectorised"'):
-        found.round(cohorts[0], 0.3)
+        ours.round(cohorts[0], 0.3)
 
 
 def test_a_state_is_laid_out_one_vector_at_a_time() -> None:
-    found = run(ALGORITHMS_HERE["scaffold"], engine(), rounds("one_pass"))
+    ours = run(ALGORITHMS_HERE["scaffold"], engine(), rounds("one_pass"))
     expected = run(
         ALGORITHMS_HERE["scaffold"], Sequential(MODEL, DATA, Recipe()), rounds("one_pass")
     )
-    for device, state in found.clients.items():
+    for device, state in ours.clients.items():
         dense = laid_out(state, BAG_OF_WORDS, DATA)
         torch.testing.assert_close(dense, expected.clients[device], rtol=0, atol=EXACT)
         assert laid_out(dense, BAG_OF_WORDS, DATA) is dense
@@ -311,8 +317,8 @@ def test_a_round_leaves_what_went_in_alone() -> None:
 def test_evaluation_is_that_of_the_model() -> None:
     train = engine()
     models = [start(1), start(2)]
-    found = train.evaluate(models, DATA)()
-    for state, (accuracy, loss) in zip(models, found, strict=True):
+    scores = train.evaluate(models, DATA)()
+    for state, (accuracy, loss) in zip(models, scores, strict=True):
         expected = evaluate(MODEL, state, DATA)
         assert accuracy == expected[0]
         assert loss == pytest.approx(expected[1], rel=1e-12)

@@ -26,16 +26,16 @@ def test_products_are_those_of_dense_matrices(
     rows: int, columns: int, seed: int, filled: float
 ) -> None:
     dense = matrix(rows, columns, seed, filled)
-    found, right = sparse(dense), matrix(columns, 3, seed + 1, 1.0)
+    ours, right = sparse(dense), matrix(columns, 3, seed + 1, 1.0)
     left = matrix(rows, 2, seed + 2, 1.0)
-    torch.testing.assert_close(found.product(right), dense @ right)
-    torch.testing.assert_close(found.transposed().product(left), dense.T @ left)
+    torch.testing.assert_close(ours.product(right), dense @ right)
+    torch.testing.assert_close(ours.transposed().product(left), dense.T @ left)
     other = matrix(4, columns, seed + 3)
-    torch.testing.assert_close(found.gram(sparse(other)), dense @ other.T)
+    torch.testing.assert_close(ours.gram(sparse(other)), dense @ other.T)
     wanted = np.random.default_rng(seed).integers(max(rows, 1), size=5 if rows else 0)
-    torch.testing.assert_close(found.rows(wanted).product(right), dense[wanted] @ right)
+    torch.testing.assert_close(ours.rows(wanted).product(right), dense[wanted] @ right)
     first, last = sorted((rows // 3, rows - rows // 4))
-    torch.testing.assert_close(found.part(first, last).product(right), dense[first:last] @ right)
+    torch.testing.assert_close(ours.part(first, last).product(right), dense[first:last] @ right)
 
 
 def test_a_gram_matrix_is_the_same_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def library() -> ctypes.CDLL | None:
 
 
 class Kernel:
-    """Trains devices one after another, all lanes on the same mini-batches."""
+    """Trains devices one after another, each mini-batch in all lanes."""
 
     def __init__(self, model: Model, examples: Examples, recipe: Recipe) -> None:
         self.library = library()
@@ -155,5 +155,5 @@ class Kernel:
 
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each part begins when parts of these sizes are laid end to end, and the end."""
+    """Return where parts of these sizes begin when they are laid end to end, and the end."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -12,9 +12,9 @@ from torch import Tensor
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import BagOfWords, Indices, Output, State
 from ebbflow.engines.texts.combination import combined, multiples_of
-from ebbflow.engines.texts.device_texts import DeviceTexts, Texts, TextStep, places
+from ebbflow.engines.texts.device_texts import DeviceTexts, TextRows, TextStep, places
 from ebbflow.engines.texts.loss_gradients import slope
-from ebbflow.engines.texts.packed_states import KnownVector, Span, TextFeatures, packed
+from ebbflow.engines.texts.packed_states import KnownVector, TextFeatures, TextSpan, packed
 from ebbflow.engines.texts.symbolic import (
     OWN,
     SENT,
@@ -72,7 +72,7 @@ class DeviceRound:
             self._walk(trajectory, where)  # names the step, unless only the sum overflowed
         # theta_H = sum_v t_H[v] v - own holds for the tail, too, and defines own's tail.
         own = self._tail(trajectory.multiples[-1]).sub_(tail)
-        self.vectors[OWN] = Span(self.texts.rows, moved, own)
+        self.vectors[OWN] = TextSpan(self.texts.rows, moved, own)
         sent, after = self.hooks.upload(self.client, trajectory, samples)
         vectors, rest = apart(sent, lambda value: combined(value) is not None)
         sums = {name: self._sum(multiples_of(value)) for name, value in vectors.items()}
@@ -185,11 +185,11 @@ class DeviceRound:
             self._features[key] = self._product(self.vectors[name], texts)
         return self._features[key]
 
-    def _product(self, vector: KnownVector, texts: Texts) -> Tensor:
+    def _product(self, vector: KnownVector, texts: TextRows) -> Tensor:
         if isinstance(vector, Tensor):
             return texts.matrix.product(self._split(vector)[0])
         others = vector.rows.numpy()
-        if isinstance(vector, Span):
+        if isinstance(vector, TextSpan):
             return self.texts.gram(texts, others) @ vector.coefficients
         order = np.argsort(others)
         at = places(texts.rows, others[order])
@@ -213,19 +213,19 @@ class DeviceRound:
     def _sum(self, multiples: Mapping[str, float]) -> SpanSum:
         """Return a combination in terms that can be added up over devices."""
         wholes: list[tuple[Tensor, float]] = []
-        spans: list[tuple[Span, float]] = []
+        spans: list[tuple[TextSpan, float]] = []
         for name, multiple in multiples.items():
             vector = self.vectors[name]
             if isinstance(vector, Tensor):
                 wholes.append((vector, multiple))
-            elif isinstance(vector, Span):
+            elif isinstance(vector, TextSpan):
                 spans.append((vector, multiple))
             else:
                 raise EbbflowError(f"of {name} only features are known")
         rows, coefficients = self._joined(spans)
         return SpanSum(rows, coefficients, wholes, self._tail(multiples))
 
-    def _joined(self, spans: Sequence[tuple[Span, float]]) -> tuple[Indices, Tensor]:
+    def _joined(self, spans: Sequence[tuple[TextSpan, float]]) -> tuple[Indices, Tensor]:
         if len(spans) == 1:
             ((only, multiple),) = spans
             return only.rows.numpy(), only.coefficients * multiple
@@ -247,7 +247,7 @@ class DeviceRound:
             return TextFeatures(rows, self._mixed(multiples, True).clone(), tail)
         terms = self._sum(multiples)
         if not terms.wholes:
-            return Span(torch.from_numpy(terms.rows), terms.coefficients, tail)
+            return TextSpan(torch.from_numpy(terms.rows), terms.coefficients, tail)
         # A whole vector from another engine stays one, unless it cancels.
         table = self.texts.transposed(terms.rows, terms.coefficients)
         total = torch.cat([table.view(-1), torch.zeros_like(tail)])
@@ -272,10 +272,10 @@ class _Mean:
         self._tail.add_(tail, alpha=count)
         self._seen += count
 
-    def mean(self) -> Span:
+    def mean(self) -> TextSpan:
         """Return the mean so far."""
         by = 1 / max(self._seen, 1)
-        return Span(self._rows, self._coefficients * by, self._tail * by)
+        return TextSpan(self._rows, self._coefficients * by, self._tail * by)
 
 
 def _add_at(rows: Tensor, step: TextStep, values: Tensor, by: float) -> None:

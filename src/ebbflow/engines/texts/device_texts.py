@@ -68,7 +68,7 @@ class TextStep(NamedTuple):
         return rows[self.at] if isinstance(self.at, slice) else rows.index_select(0, self.at)
 
 
-class Texts(NamedTuple):
+class TextRows(NamedTuple):
     """Some texts: their rows in the training set, and their matrix A."""
 
     rows: Indices
@@ -94,15 +94,15 @@ class DeviceTexts:
         rows = distinct[order]
         self._all, self._grams = texts, grams
         self._shard = None if shard is None else np.unique(shard)
-        self.own = Texts(rows, texts.rows(rows))
+        self.own = TextRows(rows, texts.rows(rows))
         self.rows = torch.from_numpy(rows)
         y = labels[self.rows]
         self.steps = list(_steps([len(b) for b in batches], rank[place], y, texts.values))
         self._known: dict[bytes, Tensor] = {}
-        self._whole_shard: Texts | None = None
+        self._whole_shard: TextRows | None = None
 
     @property
-    def shard(self) -> Texts:
+    def shard(self) -> TextRows:
         """All texts of the device."""
         if self._whole_shard is None:
             if self._shard is None:
@@ -110,7 +110,7 @@ class DeviceTexts:
             # Both hold distinct rows, and the round's are among the shard's.
             same = len(self._shard) == len(self.own.rows)
             self._whole_shard = (
-                self.own if same else Texts(self._shard, self._all.rows(self._shard))
+                self.own if same else TextRows(self._shard, self._all.rows(self._shard))
             )
         return self._whole_shard
 
@@ -118,14 +118,14 @@ class DeviceTexts:
         """Return A^T coefficients of these rows: a whole table."""
         return self._all.rows(rows).transposed().product(coefficients)
 
-    def gram(self, of: Texts, others: Indices) -> Tensor:
+    def gram(self, of: TextRows, others: Indices) -> Tensor:
         """Return the products of the rows of A of some texts and of others, ``[texts, others]``."""
         key = (b"own" if of is self.own else b"shard") + others.tobytes()
         if key not in self._known:
             self._known[key] = self._gram(of, others)
         return self._known[key]
 
-    def _gram(self, of: Texts, others: Indices) -> Tensor:
+    def _gram(self, of: TextRows, others: Indices) -> Tensor:
         shard = self._shard
         if shard is not None and len(shard) <= WIDER * len(self.own.rows):
             left, right = places(of.rows, shard), places(others, shard)

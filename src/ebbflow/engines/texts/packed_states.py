@@ -1,12 +1,12 @@
 """Device states in terms of the device's texts, as plain tensors that a checkpoint can hold.
 
 - ``NAME/rows [n]``, ``NAME/coefficients [n, width]``, ``NAME/tail``: a vector whose table is
-  A^T coefficients, with A the texts in these rows of the training set (a `Span`);
+  A^T coefficients, with A the texts in these rows of the training set (a `TextSpan`);
 - ``NAME/rows [n]``, ``NAME/features [n, width]``, ``NAME/tail``: a model of which only the outputs
   on the device's own texts are needed, by its features of them (`TextFeatures`);
 - any other entry of a state is kept under its own name.
 
-`laid_out` turns a `Span` back into a whole vector, for engines that need one. The features of a
+`laid_out` turns a `TextSpan` back into a whole vector, for engines that need one. The features of a
 model do not determine the model, so `TextFeatures` cannot be turned back.
 """
 
@@ -26,7 +26,7 @@ from ebbflow.core.types import BagOfWords, Examples, State
 from ebbflow.engines.texts.sparse import texts_of
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A vector whose table is A^T coefficients, with A the texts of these rows."""
 
     rows: Tensor
@@ -42,7 +42,7 @@ class TextFeatures(NamedTuple):
     tail: Tensor
 
 
-KnownVector = Tensor | Span | TextFeatures
+KnownVector = Tensor | TextSpan | TextFeatures
 """A vector by all of its entries, or by what is known of it."""
 
 
@@ -63,7 +63,7 @@ def unpacked(state: State) -> dict[str, KnownVector]:
     for key, value in state.items():
         name, _, part = key.rpartition("/")
         if part == "coefficients" and name:
-            memory[name] = Span(state[f"{name}/rows"], value, state[f"{name}/tail"])
+            memory[name] = TextSpan(state[f"{name}/rows"], value, state[f"{name}/tail"])
         elif part == "features" and name:
             memory[name] = TextFeatures(state[f"{name}/rows"], value, state[f"{name}/tail"])
         elif not name or part not in ("rows", "tail"):
@@ -92,7 +92,7 @@ def laid_out(state: State, bag_of_words: BagOfWords, examples: Examples) -> Stat
     return whole
 
 
-def entries(span: Span, bag_of_words: BagOfWords, examples: Examples) -> Tensor:
+def entries(span: TextSpan, bag_of_words: BagOfWords, examples: Examples) -> Tensor:
     """Return all entries of a vector."""
     texts = texts_of(bag_of_words, examples.x[span.rows], span.coefficients.dtype)
     table = texts.transposed().product(span.coefficients)
