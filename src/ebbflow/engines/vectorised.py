@@ -112,14 +112,15 @@ class Vectorised:
         except (EbbflowError, HookError):
             raise
         except Exception as error:  # of a hook, of a model, or because vmap cannot map them
-            refuse_lack_of_memory(error, place_of(cohort))
-            self.explain(lanes, cohort)  # raises if the reference fails as well
-            if not isinstance(error, RuntimeError):
-                raise
+            failure = error
+        refuse_lack_of_memory(failure, place_of(cohort))
+        self.explain(lanes, cohort)  # raises if the reference fails as well
+        if isinstance(failure, RuntimeError):
             raise TrainingError(
-                f"{place_of(cohort)}: {str(error).splitlines()[0]} (with engine.kind = "
+                f"{place_of(cohort)}: {str(failure).splitlines()[0]} (with engine.kind = "
                 '"sequential" the same round goes through: use that)'
-            ) from error
+            ) from failure
+        raise failure
 
     def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
         """Return the mean of device states, weighted by D_k."""
