@@ -939,3 +939,15 @@ def test_after_a_watcher_has_failed_none_is_told_of_a_later_round() -> None:
     with pytest.raises(OSError, match="disk full"):
         played.run()
     assert played.heard == [1]
+
+
+def test_a_run_records_how_each_method_was_trained_and_why() -> None:
+    def paths(*settings: str) -> set[tuple[str, str]]:
+        events = recorded("sessions=2", "rounds=1", *settings).events
+        return {(e["path"], e["path_reason"]) for e in events if e["event"] == "start"}
+
+    ((path, reason),) = paths("engine.kind=sequential")
+    assert path == "one device at a time"
+    ((path, reason),) = paths("engine.fused=false")
+    assert path == "mapped blocks"
+    assert reason

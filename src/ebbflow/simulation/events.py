@@ -9,6 +9,7 @@ from typing import Any
 from ebbflow.core import counters, vector
 from ebbflow.core.counters import Cost, Costs, Stored, charged
 from ebbflow.core.evaluate import Score
+from ebbflow.core.local import Route
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import Session
 from ebbflow.sessions.memory import Memory, SessionRules
@@ -17,9 +18,13 @@ from ebbflow.simulation.world import World
 
 
 def start_events(
-    world: World, session: Session, tracks: Sequence[Track], scores: Sequence[Score]
+    world: World,
+    session: Session,
+    tracks: Sequence[Track],
+    scores: Sequence[Score],
+    routes: Sequence[Route],
 ) -> list[dict[str, Any]]:
-    """Return where each method starts and what it drew on, and warnings.
+    """Return where each method starts, what it drew on and how it is trained, and warnings.
 
     Warnings about the data or the weights come with the first session and name no method.
     """
@@ -27,13 +32,13 @@ def start_events(
     warnings = world.warnings if session.index == 1 else ()
     return [{**about, "text": text} for text in warnings] + [
         event
-        for track, score in zip(tracks, scores, strict=True)
-        for event in _of_start(world, track, session, score)
+        for track, score, route in zip(tracks, scores, routes, strict=True)
+        for event in _of_start(world, track, session, score, route)
     ]
 
 
 def _of_start(
-    world: World, track: Track, session: Session, score: Score
+    world: World, track: Track, session: Session, score: Score, route: Route
 ) -> Iterator[dict[str, Any]]:
     point = track.start or StartingPoint(track.model)
     accuracy, loss = score
@@ -51,6 +56,8 @@ def _of_start(
         "weights": {str(z): weight for z, weight in point.weights.items()},
         "distances": {str(z): distance for z, distance in point.distances.items()},
         "probe_rounds": world.config.probe.rounds if point.signature is not None else 0,
+        "path": route.path,
+        "path_reason": route.reason,
     }
     for text in point.warnings:
         yield {"event": "warning", **about, "text": text}

@@ -14,9 +14,9 @@ from typing import Self
 from ebbflow.core import counters
 from ebbflow.core.counters import charged
 from ebbflow.core.evaluate import Score
-from ebbflow.core.local import Cohort, Engine
+from ebbflow.core.local import Cohort, Engine, Route
 from ebbflow.core.types import Examples
-from ebbflow.simulation.rounds import train_round
+from ebbflow.simulation.rounds import lanes_of, train_round
 from ebbflow.simulation.tracks import Track, leaders_of
 from ebbflow.simulation.world import World
 
@@ -34,8 +34,7 @@ class Lockstep:
 
     def train(self, cohort: Cohort, rounds: int) -> None:
         """Train one of a session's ``rounds`` in every track, and charge it."""
-        leading = [self.tracks[i] for i in self._ahead]
-        rates = [track.method.rates(rounds)[cohort.round - 1] for track in leading]
+        leading, rates = self._leading(cohort.round, rounds)
         spent = train_round(self.world, leading, rates, cohort, self.engine)
         costs = dict(zip(self._ahead, spent, strict=True))
         pilot = self.world.rules.is_pilot(cohort.session)
@@ -45,6 +44,18 @@ class Lockstep:
             track.model, track.server, track.clients = led.model, led.server, led.clients
             # Whoever follows is charged as if it had been alone.
             track.costs = charged(track.costs, stage, costs[leader])
+
+    def routes(self, cohort: Cohort, rounds: int) -> list[Route]:
+        """Return how each track is trained in such a round."""
+        lanes = lanes_of(*self._leading(cohort.round, rounds))
+        routes = [self.engine.route(lane, cohort) for lane in lanes]
+        by_leader = dict(zip(self._ahead, routes, strict=True))
+        return [by_leader[leader] for leader in self._leaders]
+
+    def _leading(self, t: int, rounds: int) -> tuple[list[Track], list[float]]:
+        """Return the leading tracks, and their rates in round t of ``rounds``."""
+        tracks = [self.tracks[i] for i in self._ahead]
+        return tracks, [track.method.rates(rounds)[t - 1] for track in tracks]
 
     def evaluate(self, test: Examples) -> Scores:
         """Begin to evaluate the models as they are now."""

@@ -26,11 +26,7 @@ def train_round(
     """Train a cohort in every track and take the server's step; return what each round costs."""
     counted = CountedBatches(cohort.batches)
     cohort = cohort._replace(batches=counted)
-    lanes, costs = [], []
-    for track, lr in zip(tracks, rates, strict=True):
-        theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
-        shared = Broadcast(theta, track.model.buffers, extras)
-        lanes.append(Lane(track.algorithm, shared, lr, track.clients))
+    lanes, costs = lanes_of(tracks, rates), []
     trained = engine(lanes, cohort)
     for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
         theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
@@ -47,6 +43,16 @@ def train_round(
         sent = Payload(_bytes(total.delta, total), _bytes(lane.shared.theta, lane.shared))
         costs.append(counted.round(int(total.devices), sent))
     return costs
+
+
+def lanes_of(tracks: Sequence[Track], rates: Sequence[float]) -> list[Lane]:
+    """Return each track's side of a round: its algorithm, broadcast, rate and device states."""
+    lanes = []
+    for track, lr in zip(tracks, rates, strict=True):
+        theta, extras = track.algorithm.broadcast(track.model.theta, track.server)
+        shared = Broadcast(theta, track.model.buffers, extras)
+        lanes.append(Lane(track.algorithm, shared, lr, track.clients))
+    return lanes
 
 
 def run_probe(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ebbflow.core.evaluate import labelled
-from ebbflow.core.local import Engine
+from ebbflow.core.local import Cohort, Engine
 from ebbflow.core.types import ModelState, Session
 from ebbflow.runs.records import Round
 from ebbflow.sessions.memory import begin, finish, on_device
@@ -49,18 +49,17 @@ def simulate(
             _adapt_algorithm(world, track)
         lockstep = Lockstep(world, tracks, engine)
         if first == 1:
-            events = start_events(world, session, tracks, lockstep.evaluate(test)())
+            scores = lockstep.evaluate(test)()
+            routes = lockstep.routes(_cohort(world, session, 1), session.rounds)
+            events = start_events(world, session, tracks, scores, routes)
             for callback in callbacks:
                 callback.session_started(world, session, events)
         with Delayed() as reports:
             for t in range(first, session.rounds + 1):
-                local, share = world.config.local, world.config.participation.share
-                present = draw_participants(world, session, t, "participants", share)
-                cohort = draw_cohort(world, session, t, present, local.steps, local.batch, "local")
+                cohort = _cohort(world, session, t)
                 lockstep.train(cohort, session.rounds)
-                scores, here = lockstep.evaluate(test), lockstep.snapshot()
-                report = partial(_report, world, session, t, len(present), here, scores)
-                reports.add(partial(report, callbacks))
+                scoring, here = lockstep.evaluate(test), lockstep.snapshot()
+                reports.add(partial(_report, world, session, cohort, here, scoring, callbacks))
         for track in tracks:
             _finish(world, track, session)
         for callback in callbacks:
@@ -77,6 +76,13 @@ def _remaining(
             yield session, 1
         elif session.index == done and completed > 0:
             yield session, completed + 1
+
+
+def _cohort(world: World, session: Session, t: int) -> Cohort:
+    """Draw A^(s,t), the participants of round t, and their mini-batches."""
+    local, share = world.config.local, world.config.participation.share
+    present = draw_participants(world, session, t, "participants", share)
+    return draw_cohort(world, session, t, present, local.steps, local.batch, "local")
 
 
 def _begin(world: World, track: Track, session: Session, engine: Engine) -> None:
@@ -124,25 +130,24 @@ def _finish(world: World, track: Track, session: Session) -> None:
 def _report(
     world: World,
     session: Session,
-    t: int,
-    participants: int,
+    cohort: Cohort,
     tracks: Sequence[Track],
     scores: Scores,
     callbacks: Sequence[Callback],
 ) -> None:
-    """Tell the callbacks of round t, with the tracks as they were when it was over."""
+    """Tell the callbacks of a cohort's round, with the tracks as they were when it was over."""
     rounds = [
         Round(
             algorithm=track.method.group,
             method=track.method.name,
             seed=world.seed,
             session=session.index,
-            round=t,
+            round=cohort.round,
             accuracy=accuracy,
             loss=loss,
-            lr=track.method.rates(session.rounds)[t - 1],
+            lr=track.method.rates(session.rounds)[cohort.round - 1],
             devices=len(session.devices),
-            participants=participants,
+            participants=len(cohort.devices),
         )
         for track, (accuracy, loss) in zip(tracks, scores(), strict=True)
     ]
