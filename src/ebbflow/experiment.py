@@ -16,6 +16,7 @@ import torch
 from ebbflow import records
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config import Config, nearest
+from ebbflow.core import processor
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Engine
 from ebbflow.core.memory import kept_memory
@@ -121,8 +122,11 @@ def _run_in_folder(
 ) -> Records:
     try:
         with _undisturbed():
+            warning = other_instructions(folder.path)
             _note_environment(folder, data)
             checkpoint = folder.rewind(config)
+            if warning is not None:
+                folder.warn(warning)
             done = config.seeds.index(checkpoint["seed"]) if checkpoint else 0
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
@@ -302,6 +306,7 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
             "platform": platform.platform(),
             "processor": platform.machine(),
             "cores": os.cpu_count(),
+            "instructions": processor.instructions(),
             "versions": {name: version(name) for name in libraries},
             "dataset": {
                 "name": data.name,
@@ -311,4 +316,23 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
                 "digest": found,
             },
         },
+    )
+
+
+def other_instructions(folder: Path) -> str | None:
+    """Return a warning if going on with a run would use other instructions than its start did.
+
+    None for a run that is over, and for one of a version that did not record them.
+    """
+    path = folder / records.ENVIRONMENT
+    if not path.exists() or (folder / records.SUMMARY).exists():
+        return None
+    before, now = records.read_json(path).get("instructions"), processor.instructions()
+    if not isinstance(before, dict) or processor.described(before) == processor.described(now):
+        return None
+    return (
+        "the run was started with other instructions of the processor "
+        f"({processor.described(before)}) than are used now ({processor.described(now)}): what "
+        "follows may differ from what an uninterrupted run gives; to hold torch and oneDNN to "
+        "the same ones, set ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA"
     )

@@ -80,6 +80,10 @@ class RunFolder:
         if not any(self.path.iterdir()):
             self.path.rmdir()
 
+    def warn(self, text: str) -> None:
+        """Record a warning that concerns the run as a whole."""
+        self._append(records.EVENTS, [{"event": "warning", "text": text}])
+
     # --- watching -------------------------------------------------------------------------------
 
     def started(self, world: World, session: Session, events: Sequence[dict[str, Any]]) -> None:

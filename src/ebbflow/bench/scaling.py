@@ -17,6 +17,7 @@ from ebbflow.bench.memory import Peak
 from ebbflow.bench.results import Check, Row, Suite
 from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.memory import use_one_arena
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.layers import Layers
@@ -63,6 +64,7 @@ class _Held:
 
 
 def _prepare(devices: int, rounds: int) -> None:
+    use_one_arena()
     _Held.dataset, _Held.config = pool(), configuration(devices, rounds)
 
 

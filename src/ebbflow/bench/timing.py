@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-from ebbflow.core.memory import kept_memory
+from ebbflow.core.memory import kept_memory, use_one_arena
 
 REPEATS = 7
 
@@ -63,6 +63,7 @@ def threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_a_run() -> Iterator[None]:
-    """Compute under the settings of an experiment: one thread here, freed memory is kept."""
+    """Compute under the settings of `ebbflow run`: one thread here, freed memory is kept."""
+    use_one_arena()
     with threads(1), kept_memory():
         yield

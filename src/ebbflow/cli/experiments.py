@@ -128,9 +128,13 @@ def paper_cli(
 def resume(folder: RunPath, json: AsJson = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint."""
     from ebbflow import experiment
+    from ebbflow.core.memory import use_one_arena
     from ebbflow.report.progress import progress_display
 
+    use_one_arena()
     config = experiment.read_config(folder)
+    if warning := experiment.other_instructions(folder):
+        typer.echo(f"warning: {warning}", err=True)
     with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
         found = experiment.resume(folder, watchers=[display])
     _show(found, config, json)
@@ -147,8 +151,10 @@ def _launch(config: Config, out: Path, as_json: bool) -> None:
     # Before torch is imported, so that a run that is killed in its first second can be resumed.
     claim_folder(out, config.model_dump())
     from ebbflow import experiment
+    from ebbflow.core.memory import use_one_arena
     from ebbflow.report.progress import progress_display
 
+    use_one_arena()
     with _told_how_to_go_on(out), closing(progress_display(config)) as display:
         found = experiment.run(config, out, watchers=[display], claimed=True)
     _show(found, config, as_json)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ebbflow import accounting
 from ebbflow.accounting import Cost
-from ebbflow.bench.machine import machine, versions
+from ebbflow.bench.machine import instructions, machine, versions
 from ebbflow.config import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
@@ -256,6 +256,23 @@ def result_digest(results: Path, name: str) -> str | None:
     if not (table.is_file() and facts.is_file()):
         return None
     return str(read_json(facts).get("hash"))
+
+
+def other_instructions(results: Path, name: str) -> str | None:
+    """Return a warning if a cell's kept result was made with other instructions of the processor.
+
+    None where there is no result, and for one that does not name them.
+    """
+    _, facts = _paths(results, name)
+    if not facts.is_file():
+        return None
+    before, now = read_json(facts).get("machine", {}).get("instructions"), instructions()
+    if before is None or before == now:
+        return None
+    return (
+        f"the kept result {facts} was made with other instructions of the processor ({before}) "
+        f"than are used now ({now}): do not expect the same digits"
+    )
 
 
 def read_result(results: Path, name: str) -> Result:

@@ -19,9 +19,10 @@ from typing import Any
 from ebbflow.bench.memory import status
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
+from ebbflow.core.memory import use_one_arena
 from ebbflow.records import CONFIG
 from ebbflow.reproduction.cells import Cell, digest
-from ebbflow.reproduction.results import result_digest, write_result
+from ebbflow.reproduction.results import other_instructions, result_digest, write_result
 
 RUNS = Path("runs") / "paper"
 """Where the run folders lie while cells are computed."""
@@ -90,6 +91,7 @@ def _in_own_process(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
 def _report(there: Connection, cell: Cell, results: Path, runs: Path, keep: bool) -> None:
     """Run a cell and send what went wrong, or nothing."""
     said = ""
+    use_one_arena()
     try:
         compute(cell, results, runs, keep)
     except EbbflowError as error:
@@ -139,6 +141,10 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             "or choose --scale small"
         )
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
+    before = experiment.other_instructions(folder) if resumed else None
+    for warning in (before, other_instructions(results, cell.name)):
+        if warning is not None:
+            print(f"  warning: {warning}", file=sys.stderr)
     with closing(progress_display(config)) as display:
         if resumed:
             found = experiment.resume(folder, dataset=data, watchers=[display])
