@@ -2,7 +2,8 @@
 
 Products and convolutions take their operands rounded to bfloat16, add up in float32 and round what
 comes out; derivatives go back in the same way. Weights, momentum, batch statistics, losses and all
-that is sent stay float32, and so does evaluation.
+that is sent stay float32, and so does evaluation. Where torch itself multiplies bfloat16 and maps
+over devices, a linear layer's product is rounded before its bias is added, which stays float32.
 """
 
 from __future__ import annotations
