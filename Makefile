@@ -9,12 +9,16 @@ STAMP := .venv/.installed
 ENV := MPLCONFIGDIR="$(CURDIR)/.cache/matplotlib"
 # One thread a worker: same bits on every machine, and two workers do not fight over the cores.
 TEST := $(ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+# Tests that compare computed numbers, and what holds them to AVX2 on a processor that has more;
+# ebbflow itself then holds MKL to it.
+NUMERICAL := $(addprefix tests/,algorithms analysis core engines models sessions simulation starts)
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint paper bench peers clean
+.PHONY: help install demo test test-all test-avx2 lint paper bench peers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## set up .venv with pinned versions (PYTHON=python3.12 picks the interpreter)
 
@@ -34,8 +38,17 @@ demo: $(STAMP) ## compare the three starts on the packaged digits; results in ru
 test: $(STAMP) ## run the tests and the doctests, without the slow ones
 	$(TEST)
 
-test-all: $(STAMP) ## run all of them, the slow ones too
+test-all: $(STAMP) ## run all of them, the slow ones too, and the numerical ones held to AVX2
 	$(TEST) -m ""
+	@$(MAKE) --no-print-directory test-avx2
+
+test-avx2: $(STAMP) ## run the numerical tests held to AVX2, where the processor has more
+	@used=$$($(BIN)/python -c \
+	    'from ebbflow.core.processor import instructions; print(instructions())') && \
+	case "$$used" in \
+	    *AVX512*) echo '$(AVX2) pytest $(NUMERICAL)'; $(AVX2) $(TEST) $(NUMERICAL) ;; \
+	    *) echo 'test-avx2: skipped, for this processor has no more than AVX2' ;; \
+	esac
 
 lint: $(STAMP) ## check style, format, types and the direction of imports
 	$(BIN)/ruff check .

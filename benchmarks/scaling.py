@@ -17,6 +17,7 @@ from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.malloc import use_one_arena
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.runs.environment import machine, versions
@@ -63,6 +64,7 @@ class _Prepared:
 
 
 def _prepare(devices: int, rounds: int) -> None:
+    use_one_arena()
     _Prepared.dataset, _Prepared.config = pool(), configuration(devices, rounds)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-from ebbflow.core.malloc import kept_memory
+from ebbflow.core.malloc import kept_memory, use_one_arena
 
 Contender = Callable[[], float]
 """Does its work once and returns the seconds it took."""
@@ -62,5 +62,6 @@ def threads(count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def as_in_a_run() -> Iterator[None]:
     """Apply the settings of an experiment: one torch thread, and freed memory is kept."""
+    use_one_arena()
     with threads(1), kept_memory():
         yield

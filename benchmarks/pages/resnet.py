@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.malloc import kept_memory
+from ebbflow.core.malloc import kept_memory, use_one_arena
 from ebbflow.core.types import Model, Output
 from ebbflow.models import flops, from_module, resnet
 from ebbflow.models.resnet import _Conv3x3, resnet18
@@ -168,6 +168,7 @@ def print_tables(batch: int, repeats: int) -> None:
         "| layers | channels, pixels | GFLOP | on pixels | forward | to input | to weights | "
         "GFLOP/s of that | together | ours |\n|---|---|---|---|---|---|---|---|---|---|"
     )
+    use_one_arena()
     with kept_memory():
         for layer in LAYERS:
             print(layer_row(layer, batch, repeats), flush=True)

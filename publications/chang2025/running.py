@@ -20,6 +20,7 @@ from chang2025.folders import RUNS
 from chang2025.results import kept_capabilities, result_digest, write_result
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
+from ebbflow.core.malloc import use_one_arena
 from ebbflow.runs.records import CONFIG
 
 
@@ -100,6 +101,7 @@ def _in_own_process(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
 def _report(there: Connection, cell: Cell, results: Path, runs: Path, keep: bool) -> None:
     """Run a cell and send what went wrong, or nothing."""
     said = ""
+    use_one_arena()
     try:
         compute(cell, results, runs, keep)
     except EbbflowError as error:
@@ -149,6 +151,8 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             "or choose --scale small"
         )
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
+    if resumed and (warning := experiment.other_instructions(folder)):
+        print(f"  warning: {warning}", file=sys.stderr)
     with closing(progress_display(config)) as display:
         if resumed:
             records = experiment.resume(folder, dataset=data, callbacks=[display])

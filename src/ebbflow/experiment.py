@@ -16,6 +16,7 @@ import torch
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
+from ebbflow.core import processor
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.local import Engine
@@ -128,8 +129,11 @@ def _run_in_folder(
 ) -> Records:
     try:
         with _undisturbed():
+            warning = other_instructions(folder.path)
             _note_environment(folder, data)
             checkpoint = rewind(folder, config)
+            if warning is not None:
+                folder.append(records.EVENTS, [{"event": "warning", "text": warning}])
             done = config.seeds.index(checkpoint.seed) if checkpoint else 0
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
@@ -320,6 +324,7 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
             "platform": platform.platform(),
             "processor": platform.machine(),
             "cores": os.cpu_count(),
+            "instructions": processor.instructions(),
             "versions": {name: version(name) for name in libraries},
             "dataset": {
                 "name": data.name,
@@ -329,4 +334,23 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
                 "digest": found,
             },
         },
+    )
+
+
+def other_instructions(folder: Path) -> str | None:
+    """Return a warning if going on with a run would use other instructions than its start did.
+
+    None for a run that is over, and for one of a version that did not record them.
+    """
+    path = folder / records.ENVIRONMENT
+    if not path.exists() or (folder / records.SUMMARY).exists():
+        return None
+    before, now = records.read_json(path).get("instructions"), processor.instructions()
+    if not isinstance(before, dict) or processor.described(before) == processor.described(now):
+        return None
+    return (
+        "the run was started with other instructions of the processor "
+        f"({processor.described(before)}) than are used now ({processor.described(now)}): what "
+        "follows may differ from what an uninterrupted run gives; to hold torch and oneDNN to "
+        "the same ones, set ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA"
     )

@@ -17,6 +17,7 @@ from ebbflow import experiment
 from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Session
+from ebbflow.runs.records import ENVIRONMENT
 from ebbflow.runs.summary import curves
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.tracks import Track
@@ -70,6 +71,40 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
     assert found.capability == facts["capability"] == capability()
     assert facts["sent"]["scaffold"] == [2 * size for size in facts["sent"]["fedavg"]]
     assert found.config.seeds == [7]
+
+
+def test_a_result_made_with_other_instructions_is_computed_again_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Cell("small-s7", {**VALUES, "algorithm": ["fedavg"], "sessions": 3, "rounds": 1})
+    compute(cell, tmp_path, tmp_path / "runs", keep=False)
+    path = tmp_path / "small-s7.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for recorded in (facts["machine"]["instructions"], "torch DEFAULT, oneDNN SSE41", None):
+        facts["machine"]["instructions"] = recorded
+        if recorded is None:  # a result that was kept before they were recorded
+            del facts["machine"]["instructions"]
+        path.write_text(json.dumps(facts), encoding="utf-8")
+        capsys.readouterr()
+        compute(cell, tmp_path, tmp_path / "runs", keep=False)
+        said = capsys.readouterr().err
+        assert ("warning" in said) == (recorded == "torch DEFAULT, oneDNN SSE41")
+        if "warning" in said:
+            assert "small-s7.json was made with other instructions" in said
+            assert "(torch DEFAULT, oneDNN SSE41)" in said
+
+
+def test_a_cell_that_goes_on_with_other_instructions_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / CELL.name
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(CELL.config, folder, callbacks=[Interruption(3)])
+    environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+    environment["instructions"] = {"torch": "DEFAULT"}
+    (folder / ENVIRONMENT).write_text(json.dumps(environment), encoding="utf-8")
+    compute(CELL, tmp_path / "results", tmp_path / "runs", keep=False)
+    assert "started with other instructions" in capsys.readouterr().err
 
 
 def test_a_stopped_cell_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:

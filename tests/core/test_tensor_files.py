@@ -47,7 +47,8 @@ def test_the_library_reads_back_what_was_written(tensors: dict[str, Tensor]) -> 
 def test_it_is_as_long_as_the_librarys_own(tensors: dict[str, Tensor]) -> None:
     ours, theirs = b"".join(as_safetensors(tensors)), save(tensors)
     assert sorted(load(ours)) == sorted(load(theirs))
-    if all(name.isascii() for name in tensors):
+    # Any other character is escaped in ours, DEL too, and not in theirs.
+    if all(name.isascii() and "\x7f" not in name for name in tensors):
         assert len(ours) == len(theirs)
 
 

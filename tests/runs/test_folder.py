@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from safetensors.torch import load
 from ebbflow import experiment, recording
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
-from ebbflow.core import files
+from ebbflow.core import files, processor
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.registry import RegisteredAlgorithm
@@ -116,6 +117,8 @@ def test_the_environment_tells_versions_machine_and_data(whole: Path) -> None:
     data = environment["dataset"]
     assert (data["name"], data["train"], data["test"], data["classes"]) == ("digits", 300, 360, 10)
     assert len(data["digest"]) == 32
+    assert environment["instructions"] == processor.instructions()
+    assert environment["instructions"]["torch"] == torch.backends.cpu.get_cpu_capability()
 
 
 def test_the_events_tell_who_was_here_and_what_was_drawn_on(whole: Path) -> None:
@@ -219,6 +222,75 @@ def test_a_crash_between_history_and_checkpoint_loses_nothing(
         experiment.run(configured(), tmp_path / "run")
     experiment.resume(tmp_path / "run")
     assert_same_run(tmp_path / "run", whole)
+
+
+# --- on another processor ------------------------------------------------------------------------
+
+
+def start_elsewhere(folder: Path, instructions: dict[str, str] | None) -> None:
+    """Stop a run, and let it seem to have been started with these instructions."""
+    run_until_stopped(configured(**EVERY_ROUND), folder, 8)
+    path = folder / records.ENVIRONMENT
+    environment = json.loads(path.read_text())
+    environment["instructions"] = instructions
+    if instructions is None:  # a run of an earlier version
+        del environment["instructions"]
+    path.write_text(json.dumps(environment))
+
+
+def run_warnings(folder: Path) -> list[str]:
+    """Return the warnings that concern the run as a whole."""
+    return [e["text"] for e in events(folder) if e["event"] == "warning" and "method" not in e]
+
+
+OTHER = {"torch": "DEFAULT", "oneDNN": "SSE41"}
+
+
+def test_going_on_with_other_instructions_warns_in_the_events(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    start_elsewhere(folder, OTHER)
+    lines = len(events(folder))
+    with pytest.raises(Stopped):
+        experiment.resume(folder, callbacks=[StopAfter(4)])
+    (text,) = run_warnings(folder)
+    assert re.search(r"started with other .* \(torch DEFAULT, oneDNN SSE41\) than .* now", text)
+    assert processor.described(processor.instructions()) in text
+    assert "set ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA" in text
+    assert events(folder)[lines]["event"] == "warning"  # where the run went on
+    experiment.resume(folder)
+    assert run_warnings(folder) == [text, text]
+    before = tree(folder)
+    experiment.resume(folder)  # nothing is left to compute
+    assert tree(folder) == before
+
+
+def test_a_warning_changes_nothing_in_what_is_read_of_a_run(tmp_path: Path, whole: Path) -> None:
+    start_elsewhere(tmp_path / "run", OTHER)
+    resumed = experiment.resume(tmp_path / "run")
+    assert resumed.rows == records.read_records(whole).rows
+    for command in (("metrics",), ("cost",), ("history", "ls")):
+        told, quiet = (ebbflow(*command, str(path)) for path in (tmp_path / "run", whole))
+        assert (told.code, quiet.code) == (0, 0)
+
+
+def test_the_same_instructions_or_none_recorded_do_not_warn(tmp_path: Path) -> None:
+    # Whether a processor has no more than AVX2 or is held to it makes no difference.
+    held = {**processor.instructions(), "ONEDNN_MAX_CPU_ISA": "as it is"}
+    for name, instructions in (("held", held), ("old", None)):
+        start_elsewhere(tmp_path / name, instructions)
+        answer = ebbflow("resume", str(tmp_path / name))
+        assert answer.code == 0
+        assert "warning" not in answer.err
+        assert run_warnings(tmp_path / name) == []
+
+
+def test_the_command_line_warns_before_it_goes_on(tmp_path: Path) -> None:
+    start_elsewhere(tmp_path / "run", OTHER)
+    answer = ebbflow("resume", str(tmp_path / "run"), "--json")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: the run was started with other instructions")
+    assert json.loads(answer.out)["rows"]
+    assert "warning" not in ebbflow("resume", str(tmp_path / "run")).err
 
 
 RETENTION = {"sessions": 6, "rounds": 2, "history.limit": 2}

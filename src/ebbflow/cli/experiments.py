@@ -98,11 +98,15 @@ _experiment("compare", "Compare ways to start a session over the same mini-batch
 def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint."""
     from ebbflow import experiment
+    from ebbflow.core.malloc import use_one_arena
     from ebbflow.plugins import load_plugins
     from ebbflow.report.progress import progress_display
 
     load_plugins(plugin or [])
+    use_one_arena()
     config = experiment.read_config(folder)
+    if warning := experiment.other_instructions(folder):
+        typer.echo(f"warning: {warning}", err=True)
     with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
         found = experiment.resume(folder, callbacks=[display])
     _show(found, config, json)
@@ -121,8 +125,10 @@ def launch(config: Config, out: Path, as_json: bool) -> None:
     # Before torch is imported, so that a run that is killed in its first second can be resumed.
     claim_folder(out, config.model_dump())
     from ebbflow import experiment
+    from ebbflow.core.malloc import use_one_arena
     from ebbflow.report.progress import progress_display
 
+    use_one_arena()
     with _told_how_to_go_on(out), closing(progress_display(config)) as display:
         found = experiment.run(config, out, callbacks=[display], claimed=True)
     _show(found, config, as_json)

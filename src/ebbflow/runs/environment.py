@@ -30,6 +30,14 @@ def has_bf16() -> bool:
     return bool(_BF16 & set(flags.split()))
 
 
+def instructions() -> str:
+    """Return which instruction sets torch, oneDNN and MKL use."""
+    # Reading and comparing results needs no torch.
+    from ebbflow.core import processor  # noqa: PLC0415
+
+    return processor.described(processor.instructions())
+
+
 def machine() -> dict[str, str]:
     """Return what the machine is, as far as it says so."""
     memory = _field("/proc/meminfo", "MemTotal").split()
@@ -42,6 +50,7 @@ def machine() -> dict[str, str]:
         "memory": f"{int(memory[0]) / 2**20:.0f} GiB" if memory else "",
         "system": f"{platform.system()} {release} {platform.machine()}",
         "bfloat16 instructions": "yes" if has_bf16() else "no",
+        "instructions": instructions(),
     }
     return {key: value for key, value in found.items() if value.strip(", ")}
 

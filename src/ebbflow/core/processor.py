@@ -1,0 +1,81 @@
+"""Which instructions of the processor are used: the same seed gives the same bits on the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+_CPU_INFO = Path("/proc/cpuinfo")
+# oneDNN's names from the least to the most capable, and the flags that Linux reports for each.
+_ONEDNN = {
+    "SSE41": {"sse4_1"},
+    "AVX": {"avx"},
+    "AVX2": {"avx2"},
+    "AVX2_VNNI": {"avx_vnni"},
+    "AVX2_VNNI_2": {"avx_vnni_int8", "avx_ne_convert"},
+    "AVX512_CORE": {"avx512f", "avx512bw", "avx512vl", "avx512dq"},
+    "AVX512_CORE_VNNI": {"avx512_vnni"},
+    "AVX512_CORE_BF16": {"avx512_bf16"},
+    "AVX512_CORE_FP16": {"avx512_fp16"},
+    "AVX512_CORE_AMX": {"amx_tile", "amx_int8", "amx_bf16"},
+    "AVX512_CORE_AMX_FP16": {"amx_fp16"},
+}
+_USED = ("torch", "oneDNN", "MKL_CBWR")
+_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
+
+
+def flags() -> frozenset[str]:
+    """Return what Linux says the processor can do; nothing on other systems."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def instructions() -> dict[str, str]:
+    """Return the instruction sets that torch, oneDNN and MKL use, and the variables that are set.
+
+    oneDNN does not tell: its set follows from the processor's flags and the limit that
+    ``ONEDNN_MAX_CPU_ISA`` sets, and is left out where the flags are not known.
+    """
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA", "")
+    settings = {
+        "torch": torch.backends.cpu.get_cpu_capability(),
+        "oneDNN": onednn_instructions(flags(), limit),
+        "MKL_CBWR": os.environ.get("MKL_CBWR", ""),
+        **{name: os.environ.get(name, "") for name in _VARIABLES},
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
+def onednn_instructions(flags: frozenset[str], limit: str = "") -> str:
+    """Return the best of oneDNN's instruction sets that the flags allow, up to the limit.
+
+    >>> flags = frozenset({"sse4_1", "avx", "avx2"})
+    >>> onednn_instructions(flags), onednn_instructions(flags, "AVX")
+    ('AVX2', 'AVX')
+    """
+    best = ""
+    for name, needed in _ONEDNN.items():
+        if needed <= flags:
+            best = name
+        if name == limit.upper():
+            break
+    return best
+
+
+def described(used: Mapping[str, str]) -> str:
+    """Return instruction sets in words, without the variables that they follow from.
+
+    >>> described({"torch": "AVX2", "oneDNN": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"})
+    'torch AVX2, oneDNN AVX2'
+    """
+    return ", ".join(f"{name} {used[name]}" for name in _USED if name in used)
