@@ -73,27 +73,6 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
     assert found.config.seeds == [7]
 
 
-def test_a_result_made_with_other_instructions_is_computed_again_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cell = Cell("small-s7", {**VALUES, "algorithm": ["fedavg"], "sessions": 3, "rounds": 1})
-    compute(cell, tmp_path, tmp_path / "runs", keep=False)
-    path = tmp_path / "small-s7.json"
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    for recorded in (facts["machine"]["instructions"], "torch DEFAULT, oneDNN SSE41", None):
-        facts["machine"]["instructions"] = recorded
-        if recorded is None:  # a result that was kept before they were recorded
-            del facts["machine"]["instructions"]
-        path.write_text(json.dumps(facts), encoding="utf-8")
-        capsys.readouterr()
-        compute(cell, tmp_path, tmp_path / "runs", keep=False)
-        said = capsys.readouterr().err
-        assert ("warning" in said) == (recorded == "torch DEFAULT, oneDNN SSE41")
-        if "warning" in said:
-            assert "small-s7.json was made with other instructions" in said
-            assert "(torch DEFAULT, oneDNN SSE41)" in said
-
-
 def test_a_cell_that_goes_on_with_other_instructions_warns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import ebbflow
-from ebbflow.core import memory
+from ebbflow.core import malloc
 from ebbflow.core.malloc import kept_memory, use_one_arena
 
 TRIM, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -2, -3, -4, -8
@@ -180,7 +180,7 @@ libc.fflush(stdout)
 """
 
 
-@pytest.mark.skipif(memory._glibc() is None, reason="needs glibc")
+@pytest.mark.skipif(malloc._glibc() is None, reason="needs glibc")
 @pytest.mark.parametrize("arenas", ["many", "one"])
 def test_glibc_maps_large_blocks_before_and_after_but_not_within(arenas: str) -> None:
     environment = {name: text for name, text in os.environ.items() if name not in SETTINGS}
