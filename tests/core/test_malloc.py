@@ -38,7 +38,7 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     noted = Library()
-    monkeypatch.setattr(memory, "_glibc", lambda: noted)
+    monkeypatch.setattr(malloc, "_glibc", lambda: noted)
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     return noted
