@@ -14,7 +14,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.local import Lane, Recipe, Trained
 from ebbflow.core.types import Examples, Model
 from ebbflow.models import MODELS, at_precision, cnn, from_module, mlp
-from ebbflow.models import module as module_file
+from ebbflow.models import precision as precision_file
 from tests.engines.rounds import (
     assert_agree,
     cohort,
@@ -99,15 +99,19 @@ def test_the_gradient_is_near_that_in_float32(kind: str) -> None:
 def test_what_torch_calls_autocast_is_as_far_from_float32(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processors with and without instructions for bfloat16 compute the same thing."""
+    """Processors with and without instructions for bfloat16 compute the same thing.
+
+    Both ways are taken whatever this one has. With 4 samples ResNet's last batch norm would see 4
+    numbers, which may lie so close to each other that rounding decides; 16 do not.
+    """
     model = bf16(kind)
-    exact, _ = gradients(tiny(kind), kind, 4)
-    ours, _ = gradients(model, kind, 4)
-    monkeypatch.setattr(
-        module_file, "in_bfloat16", lambda device: torch.autocast(device.type, torch.bfloat16)
-    )
-    torchs, _ = gradients(model, kind, 4)
-    assert apart(ours, exact) == pytest.approx(apart(torchs, exact), rel=0.5)
+    exact, _ = gradients(tiny(kind), kind)
+    monkeypatch.setattr(precision_file, "_multiplies_bfloat16", lambda: False)
+    rounded, _ = gradients(model, kind)
+    monkeypatch.setattr(precision_file, "_multiplies_bfloat16", lambda: True)
+    torchs, _ = gradients(model, kind)
+    assert not torch.equal(rounded, torchs)
+    assert apart(rounded, exact) == pytest.approx(apart(torchs, exact), rel=0.25)
     assert torchs.dtype == torch.float32
 
 
