@@ -69,8 +69,8 @@ def write_page(page: Path, rounds: int) -> None:
     emulated = not isinstance(in_bfloat16(torch.device("cpu")), torch.autocast)
     lines += [
         "",
-        f"On average bfloat16 is {mean:+.2f} points from float32, {_verdict(mean)}, at {speed:.2f} "
-        "times its speed.",
+        f"On average bfloat16 is {abs(mean):.2f} points {'above' if mean > 0 else 'below'} "
+        f"float32, {_verdict(mean)}, at {speed:.2f} times its speed.",
         "",
         f"Machine: {platform.machine()}, torch {torch.__version__}."
         + (

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, made again and held beside the paper's own."""
+"""The paper's tables and figures, reproduced and compared with the paper's own."""

@@ -1,4 +1,4 @@
-"""`python -m chang2025`: the paper's tables and figures, made again."""
+"""`python -m chang2025`: the paper's tables and figures, reproduced."""
 
 from chang2025.cli import app
 from ebbflow.cli.running import run_app

@@ -188,7 +188,7 @@ def ablation_sentence(rows: Sequence[ComparedRow]) -> str:
             largest_gap(row)[0] <= max(value.std for value in row.theirs.values()) for row in shared
         )
         text += (
-            f" In the {len(shared)} rows that are the paper's, too, ours are at most {ours:.2f} "
+            f" In the {len(shared)} rows that the paper also has, ours are at most {ours:.2f} "
             f"apart and the paper's {theirs:.2f}; in {inside} ours are within one of the paper's "
             "standard deviations."
         )

@@ -1,4 +1,4 @@
-"""What in the paper is not as it was run, or cannot be, and what we do there.
+"""Where the paper's text differs from what was run, or cannot be right, and what we do instead.
 
 In the order of the paper. Errata of the proof are in docs/theory.md, those of the wireless model in
 docs/costs.md, where the numbers that show them are; rows that repeat each other are found by
@@ -28,7 +28,7 @@ READING = (
     Erratum(
         "start of session P+1",
         "The text goes on from the pilot's last model, the code starts from the initial one again, "
-        "so that the pilot serves the signatures alone.",
+        "so that the pilot model is used only for signatures.",
         "`pilot.carry_over`; the fit tells them apart",
     ),
     Erratum(

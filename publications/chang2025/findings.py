@@ -87,7 +87,7 @@ def early_evidence(results: Path, window: Window) -> Iterator[str]:
             )
     if evidence:
         yield (
-            "AG News without common labels, which took no part in the fit, shows it by itself. "
+            "AG News without common labels, which took no part in the fit, shows the same. "
             f"There `previous` has, at transition {FIRST_SHOWN}: {'; '.join(evidence)}.\n"
         )
 

@@ -168,7 +168,11 @@ def verdict(shown: Sequence[LeadGroup]) -> str:
     ahead = sum(value > 0 for value in leads.values())
     text = f"In {ahead} of {len(leads)} lines it leads the best other start in the median"
     least = min(leads, key=leads.__getitem__)
-    return f"{text}." if leads[least] > 0 else f"{text}; least in {least} ({leads[least]:+.1f})."
+    return (
+        f"{text}."
+        if leads[least] > 0
+        else f"{text}; it trails most in {least} ({leads[least]:+.1f})."
+    )
 
 
 ROUNDS = (1, 2, 5, 10, 20)

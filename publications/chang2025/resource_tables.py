@@ -109,8 +109,9 @@ def resources(name: str, results: Path) -> Report:
     ]
     notes = [
         "Ours is a cell's time over the algorithms that it trains at once, with all starts, the "
-        "reading of the data and the evaluation; its memory is that of the whole cell. On what the "
-        "paper measured is not said; runs that were stopped in between are left out."
+        "reading of the data and the evaluation; its memory is that of the whole cell. The "
+        "paper does not say on which machine it measured; runs that were stopped in between are "
+        "left out."
     ]
     return Report(
         name,

@@ -245,12 +245,12 @@ def summary_sentence(adapted: Sequence[Adaptation]) -> str:
         late = sum(a.arrivals < a.sessions for a in own)
         part = f"{method} {times(plain)} ({times(ratio)} with the probe charged)"
         if late:
-            part += f", and not in every session in {late} of {len(own)} settings"
+            part += f", which misses the target in some sessions of {late} of {len(own)} settings"
         parts.append(part)
     rounds = fmean(a.rounds for a in warm if a.arrivals)
     return (
-        f"`warm_start` is there after {rounds:.1f} rounds on average. Typical speed-ups over the "
-        f"others, where all sessions reached the target: {'; '.join(parts)}."
+        f"`warm_start` reaches the target after {rounds:.1f} rounds on average. Typical speed-ups "
+        f"over the others, where all sessions reached the target: {'; '.join(parts)}."
     )
 
 

@@ -43,8 +43,8 @@ class Window(NamedTuple):
         if not self.early:
             return f"the first {self.length} rounds of a session"
         return (
-            f"{self.length} rounds, of which the first is the last one of the session before and "
-            f"{self.length - 1} are the first of the session"
+            f"{self.length} rounds: the last one of the session before, and the first "
+            f"{self.length - 1} of the session"
         )
 
 

@@ -190,7 +190,7 @@ def test_an_ablation_is_held_against_the_papers_own_rows(tmp_path: Path) -> None
     text = ablation("probe-rounds", tmp_path, Window(5)).lines[1]
     # The paper's: 66.62 to 66.64 at the second transition, 68.99 to 69.80 (± 3.04) at the fourth.
     assert (
-        "In the 2 rows that are the paper's, too, ours are at most 2.00 apart and the paper's "
+        "In the 2 rows that the paper also has, ours are at most 2.00 apart and the paper's "
         "0.81; in 2 ours are within one of the paper's standard deviations." in text
     )
 

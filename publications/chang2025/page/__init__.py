@@ -19,7 +19,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.report.markdown import table
 
-HEAD = """# The paper, made again
+HEAD = """# The paper, reproduced
 
 Written by `python -m chang2025 page` (`make paper`) from the kept results in
 `publications/chang2025/results/`. Every number is computed from them, from the settings and from
@@ -28,8 +28,8 @@ were written by hand. The page is about Chang et al., "Communication-Efficient F
 under Dynamic Device Arrival and Departure". We had its text, its tables and its authors' published
 code, and nothing else; where code and text differ, the code is what was run (`--preset
 authors-code`, see [method.md](method.md)). Its "Proposed" is called `warm_start` here, and its
-"SCAFFOLD" `scaffold-authors`, for that is what the code has: no correction of local steps, and a
-server step times the devices' rate. The true SCAFFOLD and FedAvg are shown beside it, in
+"SCAFFOLD" `scaffold-authors`, because the code does not correct local steps and multiplies the
+server step by the devices' rate. The true SCAFFOLD and FedAvg are shown beside it, in
 parentheses, and never counted.
 """
 
@@ -88,7 +88,8 @@ def _illustrations(pictures: str) -> Iterator[str]:
 def _errata() -> Iterator[str]:
     yield "## Errata\n"
     yield (
-        "What in the paper is not as it was run, or cannot be, and what is done about it here. "
+        "Where the paper's text differs from what was run, or cannot be right, and what we do "
+        "instead. "
         "The findings above stand or fall with the method, not with these. The proof's are in "
         "[theory.md](theory.md), the wireless model's in [costs.md](costs.md).\n"
     )

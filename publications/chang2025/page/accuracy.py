@@ -25,9 +25,10 @@ def accuracy(rows: Mapping[str, list[ComparedRow]], pictures: str, results: Path
     """Yield every accuracy table of the main text beside the paper's."""
     yield "## Accuracy after a transition\n"
     yield (
-        "In a cell our mean and deviation over seeds, below it the paper's mean, the difference in "
-        "points and in the paper's standard deviations. Best start in bold. The last column says "
-        "what agrees with the paper: the order of all starts, the winner, or not even that.\n"
+        "A cell shows our mean and deviation over seeds, and below them the paper's mean and the "
+        "difference, in points and in the paper's standard deviations. The best start is in bold. "
+        "The last column says what agrees with the paper: the order of all starts, the winner, or "
+        "neither.\n"
     )
     for dataset, own in rows.items():
         yield f"### {DATASETS[dataset]}\n"
@@ -89,7 +90,7 @@ def _path_only(dataset: str, own: Sequence[Family]) -> str:
         )[:1]
     )
     return (
-        f"Only the path was tried: {family.results[0].facts['dataset']['train']:,} images, "
+        f"We only checked that it runs: {family.results[0].facts['dataset']['train']:,} images, "
         f"{family.config.partition.devices} devices, {family.config.sessions} sessions of "
         f"{family.config.rounds} rounds, no trained weights ({family.config.algorithm[0]}: "
         f"{scores} percent, which says nothing about the method). The full table is one command "
@@ -124,9 +125,9 @@ def sensitivity(results: Path, window: Window) -> Iterator[str]:
     yield "## Sensitivity\n"
     overlap, alpha = SMALL_MODEL_ABLATION
     yield (
-        f"The paper has rows for {joined([DATASETS[name] for name in ABLATION_ROWS])}; ours on "
-        f"{joined([DATASETS[name] for name in SMALL_MODEL_DATASETS])} are further ones, at overlap "
-        f"{overlap} and alpha {alpha}. Accuracy of `warm_start`.\n"
+        f"The paper has rows for {joined([DATASETS[name] for name in ABLATION_ROWS])}; our "
+        f"rows on {joined([DATASETS[name] for name in SMALL_MODEL_DATASETS])} are additional, at "
+        f"overlap {overlap} and alpha {alpha}. Accuracy of `warm_start`.\n"
     )
     for name in ablations.ABLATIONS:
         report = ablations.ablation(name, results, window)
@@ -147,7 +148,7 @@ def sensitivity(results: Path, window: Window) -> Iterator[str]:
         yield f"### {grid.title}\n"
         yield (
             f"At most {max(apart):.2f} points apart, in the median {median(apart):.2f}: after the "
-            "restart at session P+1 the pilot serves the signatures alone.\n"
+            "restart at session P+1 the pilot model is used only for signatures.\n"
         )
         yield from folded("All rows", grid)
 

@@ -23,7 +23,7 @@ def time(adapted: Sequence[Adaptation]) -> Iterator[str]:
         "with its defaults (the paper's table of simulation parameters, "
         f"{Wireless().bandwidth / 1e6:g} MHz shared equally); "
         "the paper's own latencies come out with `--preset fitted`. The pilot session is not "
-        "charged here: that page has what this changes. A gain is a sum of points over a "
+        "charged here: that page shows how much this changes. A gain is a sum of points over a "
         "session's rounds.\n"
     )
     for grid in report.grids:

@@ -69,12 +69,12 @@ def _leads(
     if window.early:
         later = Window(window.length)
         without = [row for dataset in datasets for row in accuracy_rows(dataset, results, later)]
-        yield f"The same over {later}, without the round before:\n"
+        yield f"The same over {later}, without the last round of the session before:\n"
         yield from plain(leads.gains_grid(leads.groups(without)))
     yield (
         "And in single rounds of the same sessions (the median over the same rows): a better start "
-        "is worth most at once, and what is left of it in the last round is what it is worth to "
-        "someone who trains that long anyway.\n"
+        "helps most in the first rounds; the last column shows what is left for someone who "
+        "trains that long anyway.\n"
     )
     yield from plain(leads.lead_by_round(grouped))
     shown, others = findings.returning_groups(rows)

@@ -47,11 +47,11 @@ def window_section(
     yield from held_out_rows(rows.get(fit.DATASET, []))
     if window.early:
         yield (
-            "Why early? The authors' list of accuracies begins with the untrained model, so that "
-            "a list cut every T entries gives a session the last round of the one before. How "
-            "their tables were cut is not published; this is what the numbers say. It makes the "
-            "paper's tables kinder to the starts that fall at a transition than a reader would "
-            "think: the lead of the warm start over the rounds themselves is larger (below).\n"
+            "Why does the window begin one round early? The authors' list of accuracies begins "
+            "with the untrained model, so that a list cut every T entries gives a session the last round of the one before. How "
+            "their tables were cut is not published; this is what the numbers say. The "
+            "paper's tables therefore understate how far the other starts fall at a transition: "
+            "over the session's own rounds the warm start leads by more (below).\n"
         )
         yield from findings.early_evidence(results, window)
     yield (
