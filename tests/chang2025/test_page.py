@@ -346,8 +346,8 @@ def test_leads_are_given_by_what_sessions_have_in_common(some: Path, tmp_path: P
         for model in ("softmax", "mlp")
     }
     assert verdict(found) == (
-        f"In 0 of {len(found)} lines it leads the best other start in the median; it trails most in "
-        f"{found[0].label} (-3.0)."
+        f"In 0 of {len(found)} lines it leads the best other start in the median; it trails most "
+        f"in {found[0].label} (-3.0)."
     )
 
 

@@ -48,8 +48,9 @@ def window_section(
     if window.early:
         yield (
             "Why does the window begin one round early? The authors' list of accuracies begins "
-            "with the untrained model, so that a list cut every T entries gives a session the last round of the one before. How "
-            "their tables were cut is not published; this is what the numbers say. The "
+            "with the untrained model, so that a list cut every T entries gives a session the last "
+            "round of the one before. How their tables were cut is not published; this is what "
+            "the numbers say. The "
             "paper's tables therefore understate how far the other starts fall at a transition: "
             "over the session's own rounds the warm start leads by more (below).\n"
         )
