@@ -1,7 +1,7 @@
-"""Device states in a file that is mapped into memory, once they are too many for memory itself.
+"""Device states in a memory-mapped file, once they no longer fit into memory.
 
-Control variates and old models are as large as the model, and there is one for every device. What
-is mapped counts as the file's: the system keeps as much of it in memory as there is room for.
+Control variates and old models are as large as the model, and every device has one. Mapped pages
+belong to the page cache: the operating system keeps as many of them in memory as there is room for.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from torch import Tensor
 
 from ebbflow.core.types import State
 
-SLOTS = 32  # places for tensors that the file grows by
+SLOTS = 32  # the file grows by this many tensor slots at a time
 
 
 class StateFile:
     """Keeps device states in memory up to a limit, and in a mapped file beyond it.
 
-    A place in the file is used again when nothing refers to what was there: tensors are replaced,
-    never changed, as everywhere else. The file has no name and vanishes with the process.
+    A slot of the file is reused as soon as no tensor refers to it: tensors are replaced, never
+    changed in place, as everywhere else. The file has no name and vanishes with the process.
 
     Args:
         limit: Bytes of device states that one method may hold in memory.
-        folder: Where the file lies; by default where temporary files do.
+        folder: Where to create the file; by default the folder for temporary files.
     """
 
     def __init__(self, limit: int, folder: Path | None = None) -> None:
@@ -42,11 +42,11 @@ class StateFile:
         self._lock = threading.Lock()
 
     def keep(self, before: Mapping[int, State], new: Mapping[int, State]) -> dict[int, State]:
-        """Return the states of all devices, the new ones in the file if all would be too many."""
-        together = {**before, **new}
+        """Return all devices' states; the new ones go to the file if all would exceed the limit."""
+        states = {**before, **new}
         size = max((_bytes(state) for state in new.values()), default=0)
-        if size * len(together) <= self.limit:
-            return together
+        if size * len(states) <= self.limit:
+            return states
         return {**before, **{device: self._moved(state) for device, state in new.items()}}
 
     def _moved(self, state: State) -> State:
@@ -55,17 +55,17 @@ class StateFile:
     def _mapped(self, tensor: Tensor) -> Tensor:
         if tensor.device.type != "cpu" or not tensor.numel():
             return tensor
-        place = self._place(tensor.numel() * tensor.element_size())
-        mapped = torch.from_numpy(place).view(tensor.dtype).view(tensor.shape)
+        slot = self._slot(tensor.numel() * tensor.element_size())
+        mapped = torch.from_numpy(slot).view(tensor.dtype).view(tensor.shape)
         return mapped.copy_(tensor)
 
-    def _place(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    def _slot(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             if not self._free[room]:
                 self._grow(room)
             whole = self._free[room].pop()
-        # A view that torch holds for as long as any tensor needs it; then the place is free again.
+        # torch holds the view for as long as any tensor needs it; then the slot is free again.
         view = whole[:size]
         weakref.finalize(view, self._free[room].append, whole)
         return view

@@ -1,8 +1,8 @@
 """Counters of the work in a session: uploads, broadcasts, local steps, bytes, vectors kept.
 
-They are filled where the work is done: `CountedBatches` counts the mini-batches that an engine
-reads, the simulator adds up a `Cost` per stage, and every session ends with an event that holds
-them. `ebbflow.analysis.accounting` has the paper's formulas for the same quantities.
+Work is counted where it is done: `CountedBatches` counts the mini-batches that an engine reads, the
+simulator adds up a `Cost` per stage, and an event at the end of every session records them.
+`ebbflow.analysis.accounting` has the paper's formulas for the same quantities.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PILOT, PROBE, COEFFICIENTS, CONSTRUCTION, MAIN, RETENTION = STAGES = (
     "main",
     "retention",
 )
-"""The paper's stages in the order of Algorithm 1, and the choice of what to keep."""
+"""The stages of Algorithm 1 in order, then the choice of which past sessions to keep."""
 
 FLOAT = 4
 """Bytes of one entry of a vector: models, signatures and uploads are float32."""
@@ -36,13 +36,13 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage of one session took.
+    """The cost of one stage of one session.
 
-    ``uploads`` are models that devices sent, ``broadcasts`` models that the server sent (one a
-    round, however many devices hear it); ``steps`` are local steps e_k and ``samples`` those of
-    their mini-batches; ``bytes_up`` is over all uploads, ``bytes_down`` over all broadcasts;
-    ``distances`` are comparisons of two whole vectors, ``mixed`` the models that went into an
-    average.
+    ``uploads`` counts the models that devices sent, ``broadcasts`` those that the server sent (one
+    a round, however many devices receive it); ``steps`` the local steps e_k, and ``samples`` the
+    samples in their mini-batches; ``bytes_up`` is over all uploads, ``bytes_down`` over all
+    broadcasts; ``distances`` counts comparisons of two whole vectors, ``mixed`` the models that
+    went into an average.
 
     >>> (Cost(uploads=3, broadcasts=1) + Cost(uploads=2, broadcasts=1)).counts()
     {'uploads': 5, 'broadcasts': 2}
@@ -62,7 +62,7 @@ class Cost:
         return Cost(**{name: mine + theirs for (name, mine), theirs in pairs})
 
     def counts(self) -> dict[str, int]:
-        """Return what is not zero, by name: how a cost is written down."""
+        """Return the counts that are not zero, by name, as they are written to a file."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -71,7 +71,7 @@ Costs = Mapping[str, Cost]
 
 
 def charged(costs: Costs, stage: str, cost: Cost) -> Costs:
-    """Return the costs with one more of a stage; a stage that cost nothing is not mentioned."""
+    """Return the costs with ``cost`` added to a stage; a stage without cost is left out."""
     if cost == Cost():
         return costs
     return {**costs, stage: costs.get(stage, Cost()) + cost}
@@ -86,11 +86,11 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """What is kept when a session is over.
+    """What a method stores at the end of a session.
 
     ``models`` are the pilot model and past sessions' final models, ``signatures`` their
     pseudo-gradients, ``bytes`` both together; ``temporary`` are final models of pilot sessions,
-    which are deleted once the pilot model is made of them.
+    which are deleted once the pilot model has been built from them.
     """
 
     models: int = 0
@@ -100,9 +100,9 @@ class Stored:
 
 
 def retention(held: int, keep: str, limit: int | None) -> Cost:
-    """Return the cost of choosing what to keep of ``held`` entries.
+    """Return the cost of choosing which of ``held`` entries to keep.
 
-    Only diversity costs anything: every pair is compared as soon as one entry is too many.
+    Only ``diverse`` costs anything: it compares every pair once there are too many entries.
 
     >>> retention(3, "diverse", 2).distances, retention(2, "diverse", 2).distances
     (3, 0)
@@ -113,14 +113,14 @@ def retention(held: int, keep: str, limit: int | None) -> Cost:
 
 
 def stored_bytes(models: int, signatures: int, parameters: int, buffers: int = 0) -> int:
-    """Return the bytes of so many models and signatures."""
+    """Return the size in bytes of this many models and signatures."""
     return FLOAT * (models * (parameters + buffers) + signatures * parameters)
 
 
 class CountedBatches(Sequence[Rows]):
     """Mini-batches that count the steps and samples read.
 
-    A device counts once, however often an engine reads its batches, and not at all if none does.
+    A device counts once, however often its batches are read, and not at all if they never are.
     Threads may read different devices at the same time.
 
     >>> tally = CountedBatches([[np.arange(8), np.arange(3)], [np.arange(8)]])
@@ -130,7 +130,7 @@ class CountedBatches(Sequence[Rows]):
 
     def __init__(self, batches: Sequence[Rows]) -> None:
         self._batches = batches
-        self._taken = np.zeros((len(batches), 2), dtype=np.int64)
+        self._counts = np.zeros((len(batches), 2), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -143,21 +143,21 @@ class CountedBatches(Sequence[Rows]):
         if isinstance(place, slice):
             return [self[i] for i in range(len(self))[place]]
         rows = self._batches[place]
-        self._taken[place] = len(rows), sum(map(len, rows))
+        self._counts[place] = len(rows), sum(map(len, rows))
         return rows
 
     @property
     def steps(self) -> int:
         """Local steps of all devices so far."""
-        return int(self._taken[:, 0].sum())
+        return int(self._counts[:, 0].sum())
 
     @property
     def samples(self) -> int:
         """Samples in their mini-batches."""
-        return int(self._taken[:, 1].sum())
+        return int(self._counts[:, 1].sum())
 
     def round(self, uploads: int, sent: Payload) -> Cost:
-        """Return the cost of the round that these mini-batches were for."""
+        """Return the cost of the round that used these mini-batches."""
         return Cost(
             uploads=uploads,
             broadcasts=1,
@@ -169,16 +169,16 @@ class CountedBatches(Sequence[Rows]):
 
 
 EVENT = "costs"
-"""What the event at a session's end is called."""
+"""The name of the event at a session's end."""
 
 
 def written(costs: Costs) -> dict[str, dict[str, int]]:
-    """Return costs as they are written down, stages in their order."""
+    """Return costs in the form in which they are written to a file, stages in order."""
     return {stage: costs[stage].counts() for stage in STAGES if stage in costs}
 
 
 def read(stages: Mapping[str, Mapping[str, int]]) -> Costs:
-    """Return costs from what was written down.
+    """Return the costs that `written` turned into plain numbers.
 
     >>> read(written({"main": Cost(uploads=3)})) == {"main": Cost(uploads=3)}
     True

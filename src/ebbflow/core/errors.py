@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 
 class EbbflowError(Exception):
-    """Something the user can mend: one sentence with the value, the place and the remedy.
+    """An error the user can fix: one sentence with the value, the place and the remedy.
 
-    The command line prints the sentence, after ``details`` where there are any, and exits with code
-    2; any other exception is a bug and keeps its traceback.
+    The command line prints the sentence, preceded by ``details`` if there are any, and exits with
+    code 2; any other exception is a bug and keeps its traceback.
     """
 
     details = ""
 
 
 class TrainingError(EbbflowError):
-    """Training went wrong at a place that can be named: session, round, device, step."""
+    """Training failed at a known place: session, round, device, step."""
 
 
 class HookError(Exception):
@@ -28,7 +28,7 @@ class HookError(Exception):
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the known name that a misspelt one is most like, or None if none is near enough.
+    """Return the known name closest to a misspelt one, or None if none is close enough.
 
     >>> nearest("warm_strat", ["previous", "warm_start"])
     'warm_start'
@@ -40,7 +40,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
 
 
 def unknown(name: str, known: Iterable[str], what: str, where: str) -> EbbflowError:
-    """Return the error for an unknown name, with the nearest known one and the list of all.
+    """Return the error for an unknown name, with the closest known one and the list of all.
 
     >>> str(unknown("avg", ["fedavg", "moon"], "algorithm", "--algorithm"))
     "--algorithm: there is no algorithm 'avg': did you mean fedavg? known are fedavg, moon"

@@ -1,4 +1,4 @@
-"""How good a model is for the devices that are here."""
+"""Accuracy and loss of a model on the labels of the devices present."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 from ebbflow.core.inputs import prepared
 from ebbflow.core.types import Examples, Model, ModelState
 
-NUMBERS = 2**22  # input numbers per forward pass: what a convolution makes of them must fit, too
+NUMBERS = 2**22  # input numbers per forward pass: a convolution's activations must fit, too
 
 Score = tuple[float, float]
 """Accuracy in percent and mean cross-entropy."""
@@ -28,13 +28,13 @@ def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
 
 
 def parts(test: Examples) -> list[range]:
-    """Return the rows of each forward pass: a cut that depends on nothing but the samples' size."""
+    """Return the rows of each forward pass; the cut depends only on the size of a sample."""
     rows = min(4096, max(64, NUMBERS // test.x[0].numel()))
     return [range(at, min(at + rows, len(test))) for at in range(0, len(test), rows)]
 
 
 def count(model: Model, state: ModelState, test: Examples, rows: range) -> tuple[int, float]:
-    """Return how many of these rows are right (argmax over all classes), and their summed loss."""
+    """Return how many rows are classified correctly (argmax over all classes), and their loss."""
     x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
     with torch.no_grad():
         output, _ = model.forward(state.theta, state.buffers, x, None, False)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes and checksums of files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:  # an interrupt, too, leaves no half a file
+    except BaseException:  # an interrupt must not leave half a file either
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
@@ -32,7 +32,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
 
 
 def _sync_folder(folder: Path) -> None:
-    # The new name must reach the disk too, or a power cut could bring the old file back.
+    # The new name must reach the disk as well, or a power cut could bring the old file back.
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -12,7 +12,7 @@ from ebbflow.core.types import Pixels
 
 
 def draw_crops(draw: np.random.Generator, rows: int, pixels: Pixels) -> NDArray[np.int64]:
-    """Return a line (down, right, mirrored) for every image: one draw each, in this order."""
+    """Return a row (down, right, mirrored) for every image, from one draw per image, in order."""
     steps = 2 * pixels.crop + 1
     numbers = draw.integers(steps * steps * 2, size=rows)
     down, rest = np.divmod(numbers, steps * 2)
@@ -21,7 +21,7 @@ def draw_crops(draw: np.random.Generator, rows: int, pixels: Pixels) -> NDArray[
 
 
 def augmented(x: Tensor, crops: Tensor, pixels: Pixels) -> Tensor:
-    """Cut every image of ``x [n, C, H, W]`` out of its black surroundings, and mirror some.
+    """Pad every image of ``x [n, C, H, W]`` with black, crop it, and mirror it where asked to.
 
     >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
     >>> pixels = Pixels((0.0,), (1.0,), crop=1, flip=True)
@@ -31,18 +31,18 @@ def augmented(x: Tensor, crops: Tensor, pixels: Pixels) -> Tensor:
     [[[[0, 0], [2, 1]]]]
     """
     count, _, height, width = x.shape
-    around = functional.pad(x, (pixels.crop,) * 4)
+    padded = functional.pad(x, (pixels.crop,) * 4)
     down, right, mirrored = crops.T[:, :, None]
     columns = torch.arange(width, device=x.device)
     columns = torch.where(mirrored > 0, columns.flip(0), columns)
     across = (right + columns)[:, None, :]
     along = (down + torch.arange(height, device=x.device))[:, :, None]
     which = torch.arange(count, device=x.device)[:, None, None]
-    return around[which, :, along, across].movedim(-1, 1)
+    return padded[which, :, along, across].movedim(-1, 1)
 
 
 def prepared(x: Tensor, pixels: Pixels | None) -> Tensor:
-    """Return a model's inputs: pixels are normalised per channel, all else is ready as it is."""
+    """Return a model's inputs: pixels normalised per channel, everything else unchanged."""
     if pixels is None:
         return x
     mean = torch.tensor(pixels.mean, device=x.device)[:, None, None]

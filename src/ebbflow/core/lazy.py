@@ -1,4 +1,4 @@
-"""Sequences and mappings whose values are made when somebody asks, and not kept."""
+"""Sequences and mappings that compute their values on access and do not keep them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class LazySequence(Sequence[Value]):
-    """``count`` values, each made by its place: memory does not grow with their number.
+    """``count`` values, each computed from its place: memory does not grow with their number.
 
     >>> squares = LazySequence(4, lambda place: place**2)
     >>> squares[3], list(squares), squares[1:3]
@@ -34,7 +34,7 @@ class LazySequence(Sequence[Value]):
 
 
 class LazyMapping(Mapping[int, Value]):
-    """A value for each of some numbers, made when it is asked for."""
+    """A value for each key, computed on access."""
 
     def __init__(self, keys: Collection[int], make: Callable[[int], Value]) -> None:
         self._keys = keys

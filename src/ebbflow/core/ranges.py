@@ -1,4 +1,4 @@
-"""The values that parameters of algorithms and starts may have, checked where they are set."""
+"""The ranges of parameters of algorithms and starts, checked where parameters are set."""
 
 from __future__ import annotations
 

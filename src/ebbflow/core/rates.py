@@ -30,8 +30,8 @@ def read_rates(path: Path, rounds: int) -> tuple[float, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise EbbflowError(f'lr.file = "{path}" cannot be read ({error}): check the path') from None
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else text.split()
-        rates = tuple(float(rate) for rate in found)
+        values = json.loads(text) if text.lstrip().startswith("[") else text.split()
+        rates = tuple(float(value) for value in values)
     except (ValueError, TypeError):
         raise EbbflowError(
             f'lr.file = "{path}" should hold a JSON list of rates or one rate per line'

@@ -1,7 +1,7 @@
-"""Registries: what is known by a name, and what is to be known of it before it is built.
+"""Registries: factories by name, and the facts about them that are needed before building.
 
 The factories of ebbflow's own algorithms, starts and models are named by module and function and
-imported when they are first used, so that reading a configuration does not import torch.
+imported on first use, so that reading a configuration does not import torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ebbflow.core.errors import EbbflowError, unknown
 Built = TypeVar("Built")
 
 RatePair = tuple[float, float]
-"""A session's first rate, and its floor as a fraction of that."""
+"""A session's first rate, and its floor as a fraction of the first rate."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Registered(Generic[Built]):
 
     @cached_property
     def factory(self) -> Callable[..., Built]:
-        """The function that builds it."""
+        """The function itself, imported if necessary."""
         if not isinstance(self.source, str):
             return self.source
         module, _, function = self.source.partition(":")
@@ -47,7 +47,7 @@ class Registered(Generic[Built]):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The factory's parameters, and what they are unless they are set."""
+        """The factory's parameters and their default values."""
         return {
             parameter.name: parameter.default
             for parameter in inspect.signature(self.factory).parameters.values()
@@ -55,8 +55,8 @@ class Registered(Generic[Built]):
         }
 
     def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters as the factory's annotations want them, or refuse one of them."""
-        from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - not to list names
+        """Return the parameters, validated against the factory's annotations."""
+        from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - listing names does not need it
 
         hints = get_type_hints(self.factory, include_extras=True)
         known = self.defaults
@@ -82,8 +82,8 @@ class RegisteredAlgorithm(Registered[Built]):
     """An FL algorithm by name.
 
     ``vectors`` is the number of parameter vectors in an upload and in a broadcast: the model, and
-    SCAFFOLD's control variate. ``rates`` holds the rates of data sets that it needs others for
-    than the rest.
+    SCAFFOLD's control variate. ``rates`` holds its rates on data sets where they differ from the
+    usual ones.
     """
 
     vectors: int = 1
@@ -94,8 +94,8 @@ class RegisteredAlgorithm(Registered[Built]):
 class RegisteredStart(Registered[Built]):
     """A way to start a session by name.
 
-    ``probes`` says whether it runs the auxiliary rounds. ``keeps`` names what it needs from one
-    session to the next: the ``pilot`` model, past sessions' final ``models`` and ``signatures``, a
+    ``probes`` says whether it runs the auxiliary rounds. ``keeps`` names what it needs from earlier
+    sessions: the ``pilot`` model, past sessions' final ``models`` and ``signatures``, a
     ``teacher``.
     """
 
@@ -133,7 +133,7 @@ class Registry(Mapping[str, Record]):
         del self._records[name]
 
     def find(self, name: str, where: str) -> Record:
-        """Return a record, or refuse an unknown name that was written at ``where``."""
+        """Return a record, or raise an error that says where the unknown name was written."""
         if name not in self._records:
             raise unknown(name, self._records, self.what, where)
         return self._records[name]

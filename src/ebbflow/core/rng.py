@@ -1,8 +1,8 @@
-"""Randomness as a function of names.
+"""Random generators keyed by names.
 
 Every draw comes from a generator keyed by what the draw is *for* (seed, purpose, session, round,
-device) and never by the method that asks. Order of execution, engine, block size, number of
-workers, resuming, and the methods that run beside it then change nothing.
+device) and never by the method that asks. Draws therefore do not depend on the order of execution,
+the engine, the block size, the number of workers, resuming, or the other methods of a comparison.
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ def generator(*names: Name) -> np.random.Generator:
 
 def torch_generator(*names: Name) -> torch.Generator:
     """Return the torch generator (on the CPU) that belongs to ``names``."""
-    import torch  # noqa: PLC0415 - who draws with numpy alone need not wait for it
+    import torch  # noqa: PLC0415 - drawing with numpy does not need it
 
     return torch.Generator().manual_seed(_digest(names, 8) >> 1)

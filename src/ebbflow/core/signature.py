@@ -2,8 +2,8 @@
 
 A session's signature is its pseudo-gradient G_s = w_grad^(s,V+1) - w_Pilot. A past session z gets
 the weight mu_(s,z), proportional to exp(-R d(G_s, G_z)). The paper prints d as the plain two-norm;
-its authors' code normalises every tensor first, and only so do their values of R make sense: the
-norm of G depends on the rate, the model and the steps, and can be 0.003 or 30.
+its authors' code normalises every tensor first. Only then do their values of R make sense: the norm
+of G depends on the rate, the model and the steps, and can be 0.003 or 30.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def _unit(v: Tensor, norm: Tensor | None = None) -> Tensor:
 def per_tensor(a: Tensor, b: Tensor, layout: Layout) -> float:
     """Return the mean over tensors of ||a_i/||a_i|| - b_i/||b_i||||, as the authors' code does.
 
-    Tensors whose name contains "bias" are left out; so are those that are zero on both sides, for
-    they say nothing. The result lies between 0 and 2.
+    Tensors whose name contains "bias" are left out, and so are those that are zero in both vectors.
+    The result lies between 0 and 2.
 
     >>> layout = Layout(("weight", "bias"), ((2,), (1,)))
     >>> per_tensor(torch.tensor([1.0, 0, 5]), torch.tensor([9.0, 0, -5]), layout)
     0.0
     """
-    found = []
+    distances = []
     for name, where in layout.slices().items():
         if "bias" in name:
             continue
@@ -51,8 +51,8 @@ def per_tensor(a: Tensor, b: Tensor, layout: Layout) -> float:
         if norms[0] == 0 and norms[1] == 0:
             continue
         apart = _unit(left, norms[0]) - _unit(right, norms[1])
-        found.append(float(torch.linalg.vector_norm(apart)))
-    return float(np.mean(found)) if found else 0.0
+        distances.append(float(torch.linalg.vector_norm(apart)))
+    return float(np.mean(distances)) if distances else 0.0
 
 
 def normalised(a: Tensor, b: Tensor, layout: Layout) -> float:
@@ -78,7 +78,7 @@ DISTANCES: dict[str, Distance] = {
 def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.float64]:
     """Return mu_z = exp(-R d_z) / sum exp(-R d), for any R from 0 to infinity.
 
-    R = 0 gives the plain average and R = inf the nearest session alone (ties share). Subtracting
+    R = 0 gives the plain average, R = inf the nearest session alone (ties share). Subtracting
     the smallest distance first (log-sum-exp) keeps R = 800 from underflowing to 0/0.
 
     >>> similarity_weights([0.1, 0.2], 0.0).tolist()
@@ -95,7 +95,7 @@ def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.f
 
 
 def nearly_uniform(weights: Sequence[float], tolerance: float = 0.05) -> bool:
-    """Say whether the largest weight is within ``tolerance`` of 1/n, relatively.
+    """Return whether the largest weight exceeds 1/n by less than the fraction ``tolerance``.
 
     Then the warm start is the plain average in all but name, and R or the distance is badly chosen.
 

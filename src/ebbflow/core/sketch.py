@@ -1,30 +1,29 @@
-"""Signatures in at most 4,096 numbers, and which past sessions they rule out.
+"""Sketches: signatures projected to at most 4,096 numbers, which rule out distant past sessions.
 
-A signature G_z has as many entries as the model has parameters. Whether a past session z can have
-any weight beside the others, mu_(s,z) proportional to exp(-R d(G_s, G_z)), is mostly clear from far
-less: a random projection keeps every length and every distance up to a small error. So each session
-has a *sketch*, all sketches lie in one matrix, and one pass over it bounds every distance from
-below. Sessions are then measured exactly, the most promising first, until all that are left
-certainly add up to nothing. What is measured is exact; what is left out weighs less than `DROPPED`
-in all; where the bounds rule nothing out, everything is measured.
+A signature G_z has as many entries as the model has parameters. Far fewer numbers usually suffice
+to see whether a past session z can have any weight mu_(s,z) proportional to exp(-R d(G_s, G_z)): a
+random projection preserves every length and every distance up to a small error. So each session
+has a *sketch*, all sketches form one matrix, and one pass over it bounds every distance from below.
+Distances are then measured exactly, smallest bound first, until the sessions that are left weigh
+less than `DROPPED` together. If the bounds rule nothing out, every distance is measured.
 
-**The projection** of a tensor x to k numbers. Its entries are laid out in columns of B >= k; all
-entries get random signs, a fast Hadamard transform H mixes every column, k of its rows are taken,
+**The projection** of a tensor x to k numbers. Its entries are arranged in columns of B >= k; every
+entry gets a random sign, a fast Hadamard transform H mixes every column, k of its rows are kept,
 and the columns are added up, again with random signs:
 
     y_j = sum_c f_(j,c) (H D_c x_c)_j,    S x = y / sqrt(k).
 
 Every y_j is a sum of all entries of x, each with a random sign, so E||S x||^2 = ||x||^2, and the
-variance of ||S x||^2 is at most (2/k) ||x||^4, what k independent Gaussian rows have. Nothing of
-size k x n is ever made. Signs and rows are drawn by name: they are the same in every process, and
-do not depend on a run's seed.
+variance of ||S x||^2 is at most (2/k) ||x||^4, the variance for k independent Gaussian rows. No
+array of size k x n is needed. Signs and rows are drawn by name: they are the same in every process
+and do not depend on a run's seed.
 
 **The margin.** For a Gaussian S the length ||S x|| has a mean of at most ||x|| and exceeds it by
 more than t ||x||/sqrt(k) with a probability below exp(-t^2/2): it is a Lipschitz function of
-Gaussian numbers. We take t = `DEVIATIONS`, less than once in 10^13 comparisons; a signed Hadamard
-projection stands in for the Gaussian one, as is usual, and the tests look at its tails. For a sum
-of m lengths g = sum ||S x_i|| of differences x_i of unit vectors, of which none is longer than 2,
-the deviations add up in squares: t^2 sum ||x_i||^2/k <= (2 t^2/k) sum ||x_i||.
+Gaussian numbers. We take t = `DEVIATIONS`, which is exceeded less than once in 10^13 comparisons. A
+signed Hadamard projection replaces the Gaussian one, as usual, and the tests check its tails. For a
+sum of m lengths g = sum ||S x_i|| of differences x_i of unit vectors, none longer than 2, the
+squares of the deviations add up: t^2 sum ||x_i||^2/k <= (2 t^2/k) sum ||x_i||.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ from ebbflow.core.types import Layout, PastSession, Sketch
 Number = TypeVar("Number", np.float32, np.float64)
 
 LIMIT = 4096
-"""The most numbers that a sketch may have, the tensors' norms among them."""
+"""The largest size of a sketch, including the norms of the tensors."""
 DEVIATIONS = 8.0
 """The margin t on a projected length, in units of ||x||/sqrt(k)."""
 DROPPED = 1e-8
-"""What all sessions that are left out may weigh together: less than float32 rounds a mixture by."""
+"""The largest total weight of the sessions left out: below the float32 rounding of a mixture."""
 ROUNDING = 1e-5
 """The margin on float32 arithmetic, relative to the lengths of the two vectors compared."""
 
-_SCHEME = "1"  # changes whenever other numbers would come out
-_GROUP = 2**18  # entries that are transformed at a time: a megabyte, which a cache holds
+_SCHEME = "1"  # changes whenever the sketch of a signature would change
+_GROUP = 2**18  # entries transformed at a time: one megabyte, which fits into a cache
 _PIECE = 2**16
-_ROWS = 256  # so many sketches are compared at a time, for the same reason
+_ROWS = 256  # sketches compared at a time, for the same reason
 _KINDS = {"per_tensor": "tensors", "raw": "whole", "normalised": "whole", "inner_product": "whole"}
 
 
 class ProjectedTensor(NamedTuple):
-    """One projected tensor: its entries in the signature, its numbers in the sketch.
+    """One projected tensor: where it lies in the signature and in the sketch.
 
-    Where there are as many numbers as entries the tensor is kept as it is.
+    If it has as many numbers in the sketch as entries, it is kept unchanged.
     """
 
     name: str
@@ -82,32 +81,32 @@ class ProjectedTensor(NamedTuple):
 
     @property
     def verbatim(self) -> bool:
-        """Whether the tensor is kept as it is."""
+        """Whether the tensor is kept unchanged."""
         return self.size == self.numbers
 
 
 class SketchPlan(NamedTuple):
-    """How signatures of one model are sketched for one distance."""
+    """How a model's signatures are sketched for one distance."""
 
     distance: str
     parts: tuple[ProjectedTensor, ...]
 
     @property
     def name(self) -> str:
-        """Name under which sketches made by this plan are kept."""
+        """Name under which sketches of this plan are stored."""
         return f"{_KINDS[self.distance]}-{_SCHEME}"
 
     @property
     def width(self) -> int:
-        """Number of values of a sketch, without the norms."""
+        """Number of values in a sketch, not counting the norms."""
         return int(self.parts[-1].target.stop) if self.parts else 0
 
 
 def plan(layout: Layout, distance: str, limit: int = LIMIT) -> SketchPlan:
-    """Share ``limit`` numbers out among the tensors that a distance looks at.
+    """Divide ``limit`` numbers among the tensors that a distance compares.
 
-    `per_tensor` weighs all tensors alike and leaves biases out: short tensors are kept as they are,
-    the others get equally many numbers. The other distances see one vector, and so does the sketch.
+    `per_tensor` weighs all tensors equally and leaves out biases: short tensors are kept unchanged,
+    and the others get an equal share of what is left. The other distances compare whole vectors.
 
     >>> layout = Layout(("a.weight", "b.weight", "b.bias"), ((90,), (4,), (9,)))
     >>> [(part.name, part.numbers) for part in plan(layout, "per_tensor", 36).parts]
@@ -165,13 +164,13 @@ def sketch(signature: Tensor, how: SketchPlan) -> Sketch:
 
 
 def _norm(x: Tensor) -> float:
-    """Return ||x|| in float64, piece by piece: a copy of the whole would not stay in the cache."""
+    """Return ||x|| in float64, piece by piece: a float64 copy of x would not fit into the cache."""
     pieces = (piece.double() for piece in torch.split(x, _PIECE))
     return math.sqrt(math.fsum(float(torch.dot(piece, piece)) for piece in pieces))
 
 
 def _height(part: ProjectedTensor) -> int:
-    """Return B: rows enough to choose from, and a power of two."""
+    """Return B: a power of two, large enough to choose rows from."""
     return min(1 << (4 * part.numbers - 1).bit_length(), 1 << (part.size - 1).bit_length())
 
 
@@ -184,7 +183,7 @@ def _step(part: ProjectedTensor) -> int:
 def _projected(
     x: NDArray[np.float32], norm: np.float64, part: ProjectedTensor, room: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """Return S x / ||x||, group by group of columns; ``room`` is written over."""
+    """Return S x / ||x||, one group of columns at a time; ``room`` is overwritten."""
     height, step = _height(part), _step(part)
     rows = generator("sketch", _SCHEME, part.name, "rows")
     chosen = np.sort(rows.permutation(height)[: part.numbers])
@@ -214,53 +213,53 @@ def _signs(draw: np.random.Generator, out: NDArray[np.float32]) -> NDArray[np.fl
     return out
 
 
-def _hadamard(here: NDArray[np.float32], there: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return H times the columns, H of entries +1 and -1; both arrays are written over."""
-    half = len(here) // 2
+def _hadamard(columns: NDArray[np.float32], spare: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return H times the columns, H of entries +1 and -1; both arrays are overwritten."""
+    half = len(columns) // 2
     while half:
-        pairs = here.reshape(-1, 2, half * here.shape[1])
-        out = there.reshape(pairs.shape)
+        pairs = columns.reshape(-1, 2, half * columns.shape[1])
+        out = spare.reshape(pairs.shape)
         np.add(pairs[:, 0], pairs[:, 1], out=out[:, 0])
         np.subtract(pairs[:, 0], pairs[:, 1], out=out[:, 1])
-        here, there = there, here
+        columns, spare = spare, columns
         half //= 2
-    return here
+    return columns
 
 
-# --- what sketches say of distances --------------------------------------------------------------
+# --- bounds on distances -------------------------------------------------------------------------
 
 
 def lower_bounds(
     how: SketchPlan, one: Sketch, values: NDArray[np.float32], norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what the distances d(G_s, G_z) are at least, for all z at once.
+    """Return lower bounds on the distances d(G_s, G_z), for all z at once.
 
     Args:
-        how: The plan by which all of the sketches were made.
+        how: The plan of all the sketches.
         one: The sketch of G_s.
-        values: The values of the sketches of G_z, a row each.
-        norms: Their norms, a row each.
+        values: The values of the sketches of G_z, one per row.
+        norms: Their norms, one sketch per row.
     """
     if not how.parts or not len(values):
         return np.zeros(len(values))
-    own = one.norms.numpy()
+    own_norms = one.norms.numpy()
     if how.distance == "raw":
         # ||a - b|| from unit vectors; relative to the longest, so that nothing overflows.
-        longest = max(float(norms.max()), float(own[0]))
+        longest = max(float(norms.max()), float(own_norms[0]))
         if longest == 0:
             return np.zeros(len(values))
         lengths = norms[:, 0] / longest
-        here = (one.values.numpy() * (own[0] / longest)).astype(np.float32)
-        apart = _apart(how, here, values, lengths.astype(np.float32))
-        least = _least(how, apart, capped=False) - ROUNDING * (lengths + own[0] / longest)
+        scaled = (one.values.numpy() * (own_norms[0] / longest)).astype(np.float32)
+        apart = _apart(how, scaled, values, lengths.astype(np.float32))
+        least = _least(how, apart, capped=False) - ROUNDING * (lengths + own_norms[0] / longest)
         return np.asarray(np.maximum(least, 0) * longest)
     apart = _apart(how, one.values.numpy(), values)
     least = np.maximum(_least(how, apart, capped=True) - 2 * ROUNDING * len(how.parts), 0)
     if how.distance == "inner_product":
         # 1 - <u, v> = ||u - v||^2 / 2, which float64 may round to just below zero.
         return np.asarray(least**2 / 2 - 1e-12)
-    # Tensors that are zero on both sides do not count, as in `signature.per_tensor`.
-    counted = np.count_nonzero((norms > 0) | (own > 0), axis=1)
+    # Tensors that are zero in both vectors do not count, as in `signature.per_tensor`.
+    counted = np.count_nonzero((norms > 0) | (own_norms > 0), axis=1)
     return np.asarray(least / np.maximum(counted, 1))
 
 
@@ -283,12 +282,12 @@ def _apart(
 
 
 def _least(how: SketchPlan, apart: NDArray[np.float64], capped: bool) -> NDArray[np.float64]:
-    """Return what the sum of all parts' true lengths is at least.
+    """Return a lower bound on the sum of all parts' true lengths.
 
     Args:
         how: The plan.
-        apart: The projected lengths, a row per session.
-        capped: Whether no true length is above 2, as for differences of unit vectors.
+        apart: The projected lengths, one session per row.
+        capped: Whether true lengths are at most 2, as for differences of unit vectors.
     """
     sketched = np.array([not part.verbatim for part in how.parts])
     known = apart[:, ~sketched].sum(axis=1)
@@ -307,18 +306,18 @@ def _least(how: SketchPlan, apart: NDArray[np.float64], capped: bool) -> NDArray
 def nearest_first(
     bounds: NDArray[np.float64], measure: Callable[[int], float], scale: float
 ) -> dict[int, float]:
-    """Measure distances, those with the least bounds first, until the rest weighs nothing.
+    """Measure distances, smallest bound first, until the rest has no weight.
 
     Measuring ends as soon as n sessions are left whose bounds are at least b, and
     n exp(-R b) <= DROPPED x (the sum of exp(-R d) over those measured).
 
     Args:
-        bounds: What the distances are at least.
-        measure: Gives the distance of the i-th session.
+        bounds: Lower bounds on the distances.
+        measure: Returns the distance of the i-th session.
         scale: The paper's R.
 
     Returns:
-        The distances that were measured, by place.
+        The measured distances, by place.
 
     >>> exact = [0.5, 0.0, 1.5, 0.1]
     >>> nearest_first(np.array([0.4, 0.0, 1.2, 0.0]), exact.__getitem__, 100.0)
@@ -328,23 +327,23 @@ def nearest_first(
     def power(excess: float) -> float:
         return math.exp(-scale * excess) if excess > 0 else 1.0  # R may be infinite
 
-    found: dict[int, float] = {}
+    measured: dict[int, float] = {}
     nearest, total = math.inf, 0.0  # sum of exp(-R (d - nearest))
     for done, i in enumerate(np.argsort(bounds, kind="stable").tolist()):
         excess = float(bounds[i]) - nearest
         if excess > 0 and (len(bounds) - done) * power(excess) <= DROPPED * total:
             break
-        distance = found[i] = measure(i)
+        distance = measured[i] = measure(i)
         if distance < nearest:
             total = 1 + (total * power(nearest - distance) if total else 0)
             nearest = distance
         else:
             total += power(distance - nearest)
-    return found
+    return measured
 
 
 class SketchTable:
-    """The sketches of past sessions in one matrix, which grows with the history."""
+    """The sketches of past sessions in one matrix that grows with the history."""
 
     def __init__(self, how: SketchPlan) -> None:
         self.plan = how
@@ -355,17 +354,17 @@ class SketchTable:
     def lower_bounds(
         self, signature: Tensor, entries: Sequence[PastSession]
     ) -> NDArray[np.float64]:
-        """Return what the distances of the entries' signatures from this one are at least."""
+        """Return lower bounds on the distances of the entries' signatures from this one."""
         return self.compare(sketch(signature, self.plan), entries)
 
     def compare(self, one: Sketch, entries: Sequence[PastSession]) -> NDArray[np.float64]:
-        """Return the same for a signature whose sketch is at hand."""
+        """Return the same for a signature that has already been sketched."""
         self._hold(entries)
         count = len(entries)
         return lower_bounds(self.plan, one, self._values[:count], self._norms[:count])
 
     def _hold(self, entries: Sequence[PastSession]) -> None:
-        # A history mostly grows at its end; if it was thinned out its rows are put in anew.
+        # A history mostly grows at its end; if entries were dropped, all rows are rebuilt.
         held = len(self._entries)
         if len(entries) < held or any(map(_other, self._entries, entries)):
             held = 0
@@ -379,7 +378,7 @@ class SketchTable:
             self._values[i], self._norms[i] = row.values.numpy(), row.norms.numpy()
 
     def _sketch(self, entry: PastSession) -> Sketch:
-        """Return an entry's sketch: the one that lies beside it, or a new one."""
+        """Return an entry's stored sketch, or a new one."""
         kept = entry.sketch
         if kept is not None and kept.values.shape == (self.plan.width,):
             return kept

@@ -1,7 +1,7 @@
 """The `Start` record: a way to choose the model that a session begins with.
 
 A start runs at the server when a session begins. It sees what one method remembers, and may ask
-the devices that are here to run a short probe.
+the devices present to run a short probe.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.types import Layout, ModelState, PastSession
 
 Probe = Callable[[ModelState], ModelState]
-"""Runs the V auxiliary rounds from a model, with fresh state that is thrown away afterwards."""
+"""Runs the V auxiliary rounds from a model, with fresh state that is discarded afterwards."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a start can go by when session s begins.
+    """What a start knows when session s begins.
 
     Attributes:
-        session: Its number s, from P+1 on: pilot sessions go on from the model that is there.
+        session: Its number s, from P+1 on: pilot sessions continue from the current model.
         carried: The carried-over model w^(s-1,T+1); the initial model after a fresh start.
-        goes_on: Whether ``carried`` comes from the session before; false after a fresh start.
+        goes_on: Whether ``carried`` comes from the previous session; false after a fresh start.
         known_labels: The labels of that session, where the caller knows them.
         pilot: The pilot model w_Pilot.
-        past: The sessions of P+1..s-1 that were kept, oldest first: the paper's Q1 and Q2.
+        past: The kept sessions among P+1..s-1, oldest first: the paper's Q1 and Q2.
         layout: Where the model's tensors lie in its vector.
-        probe: Runs the probe, which is charged to the method.
+        probe: Runs the probe and charges it to the method.
     """
 
     session: int
@@ -48,9 +48,9 @@ class StartingPoint(NamedTuple):
     """Where a session starts, and why.
 
     ``weights`` and ``distances`` are keyed by the past session that was drawn on; ``signature`` is
-    the session's pseudo-gradient G_s where the start ran the probe; ``teacher`` is a model that the
-    session's training distils from, which knows ``teacher_labels``. ``warnings`` are sentences for
-    the user.
+    the session's pseudo-gradient G_s if the start ran the probe; ``teacher`` is a model that the
+    session's training distils from, and ``teacher_labels`` are the labels it has learnt.
+    ``warnings`` are sentences for the user.
     """
 
     model: ModelState
@@ -62,7 +62,7 @@ class StartingPoint(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def _as_it_is(algorithm: Algorithm, point: StartingPoint) -> Algorithm:
+def _unchanged(algorithm: Algorithm, point: StartingPoint) -> Algorithm:
     return algorithm
 
 
@@ -70,14 +70,14 @@ class Start(NamedTuple):
     """A way to start sessions. Only ``choose`` has to be given.
 
     Attributes:
-        choose: Chooses w^(s,1) and what is to be recorded of the choice.
-        algorithm: The algorithm that sessions train with, where it is not the compared one.
-        adapt: The algorithm of a session from the method's own and the starting point, such as one
-            that distils from a teacher.
+        choose: Chooses w^(s,1), and says what to record about the choice.
+        algorithm: The algorithm that sessions train with, if it is not the compared one.
+        adapt: Returns a session's algorithm, given the method's algorithm and the starting point;
+            for example, one that distils from a teacher.
         sketch_distance: The distance for which sketches are kept beside past signatures, if any.
     """
 
     choose: Callable[[Situation], StartingPoint]
     algorithm: str | None = None
-    adapt: Callable[[Algorithm, StartingPoint], Algorithm] = _as_it_is
+    adapt: Callable[[Algorithm, StartingPoint], Algorithm] = _unchanged
     sketch_distance: str | None = None

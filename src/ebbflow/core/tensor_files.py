@@ -1,7 +1,7 @@
-"""Tensors to a safetensors file one after another, so that no second copy of them is ever made.
+"""Writes tensors to a safetensors file one after another, without copying all of them first.
 
-The library that reads these files writes them only from a copy of everything, and not at all where
-tensors share memory, as those of methods in the same place do.
+The safetensors library copies everything before it writes, and refuses tensors that share memory,
+as those of methods in the same state do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def as_safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview
     >>> load(b"".join(as_safetensors({"a": torch.ones(2), "b": torch.tensor(3)})))["b"]
     tensor(3)
     """
-    # Wide types first: every tensor is then aligned in a file that is mapped.
+    # Wide types first, so that every tensor is aligned when the file is mapped.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header, end = {}, 0
     for name in names:

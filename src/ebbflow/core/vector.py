@@ -35,11 +35,11 @@ def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
 
 
 NEGLIGIBLE = 2.0**-60
-"""A weight that changes no mixture: far below half a unit in the last place of a float64 sum."""
+"""Smaller weights change no mixture: far below half a unit in the last place of a float64 sum."""
 
 
 def counting(weights: Sequence[float]) -> list[int]:
-    """Return the places of the weights above `NEGLIGIBLE`: models elsewhere need not be read.
+    """Return the places of the weights above `NEGLIGIBLE`; other models need not be read.
 
     >>> counting([0.5, 0.0, 1e-30, 0.5])
     [0, 3]
@@ -50,9 +50,9 @@ def counting(weights: Sequence[float]) -> list[int]:
 def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     """Return the weighted sum of models, parameters and buffers alike.
 
-    A single model of weight one comes back bit by bit, and the sum runs in float64, so that the
-    order of equal weights does not show. Models are taken one by one: where an iterator reads them,
-    no more than two are here at a time.
+    A single model of weight one is returned bit for bit. Sums are in float64, so that the order of
+    equal weights does not matter. Models are consumed one by one: if an iterator reads them from
+    disk, at most two are in memory at a time.
 
     >>> a = ModelState(torch.tensor([0.0, 2.0]), torch.zeros(0))
     >>> b = ModelState(torch.tensor([1.0, 0.0]), torch.zeros(0))
