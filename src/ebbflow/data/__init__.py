@@ -1,1 +1,1 @@
-"""Data sets, who holds which samples, and who is here when."""
+"""Data sets, who holds which samples, and which devices are present when."""

@@ -16,7 +16,7 @@ steps, each a fresh draw of min(B, n) samples without replacement (the paper's t
 
 
 def draw_steps(draw: np.random.Generator, steps: int | Sequence[int]) -> int:
-    """Return a device's number of local steps: as given, or drawn from a range, both ends in it."""
+    """Return a device's number of local steps: fixed, or drawn from a range, ends included."""
     return steps if isinstance(steps, int) else int(draw.integers(steps[0], steps[1] + 1))
 
 

@@ -1,4 +1,4 @@
-"""What is suspicious about a data set, in sentences: a run goes on and says so."""
+"""Warnings about suspicious data sets, which do not stop a run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ebbflow.core.types import Dataset
 from ebbflow.data.sources import SOURCES
 
 UNEVEN = 50.0
-"""Standard deviations of features that differ by this factor are warned of. At the usual rates of
-own data two engines, which round differently, gave the same accuracies up to a factor of 30; from
-100 on they were up to 50 points apart."""
+"""Warn if the standard deviations of two features differ by this factor. At the default rates for
+a user's own data, two engines that round differently gave the same accuracies up to a factor of
+30; from 100 on they were up to 50 points apart."""
 
-_SHOWN = 10  # labels in a sentence
+_SHOWN = 10  # labels that a sentence lists
 
 
 def data_warnings(dataset: Dataset, name: str) -> Iterator[str]:
     """Yield a sentence for everything that makes results doubtful.
 
     Args:
-        dataset: The data, as they are trained on.
-        name: The configuration's ``dataset``, which tells the user's own data from known ones.
+        dataset: The data to train on.
+        name: The configuration's ``dataset``, which tells known data sets from a user's own.
     """
     if name not in SOURCES:
         yield from _uneven_features(dataset)

@@ -1,10 +1,9 @@
 """Random joins and leaves: Poisson arrivals, exponential stays, returns after a time away.
 
-Some devices may be present at time 0, others may be away for the moment, and new ones arrive as a
-Poisson process. A stay and a time away are exponential; a device that leaves comes back with a
-fixed probability, each time anew. Arrivals and every device's life have generators of their own, so
-nobody else's coming or going changes a device's life, and a process that is followed for longer
-starts just the same.
+At time 0 some devices are present and others are away; new ones arrive as a Poisson process. Stays
+and times away are exponential, and whenever a device leaves, it will return with a fixed
+probability. Arrivals and every device's life have their own random generators, so that no device's
+life depends on another's, and following the process for longer does not change its beginning.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ebbflow.data.schedule import Roster, check_count, check_positive
 from ebbflow.data.trace import Cut, TraceEvent, first_sessions
 
 EVENT_LIMIT = 200_000
-"""Joins and leaves that a random roster may draw before it gives up."""
+"""The most joins and leaves that a random roster draws before it gives up."""
 
 
 class Churn(NamedTuple):
@@ -47,11 +46,11 @@ class Churn(NamedTuple):
 
 
 def balanced(present: int, stay: float, return_probability: float, away: float) -> Churn:
-    """Return the process that keeps ``present`` devices present on average, from the beginning on.
+    """Return the process that keeps ``present`` devices present on average from the beginning.
 
     With return probability p a device stays 1 / (1 - p) times on average, so by Little's law
     ``arrivals`` new devices per unit of time keep arrivals * stay / (1 - p) present. In that steady
-    state p * present * away / stay devices are away; if nobody were away at time 0, the first
+    state p * present * away / stay devices are away; if none were away at time 0, the first
     sessions would shrink until that many were. If p = 1, no new devices are needed: the same ones
     come and go for ever.
 
@@ -78,8 +77,8 @@ def random_roster(
 ) -> Roster:
     """Cut a random process into exactly ``sessions`` sessions.
 
-    The process runs for as long as the sessions need. Asking for more sessions leaves the earlier
-    ones as they are. ``names`` are the key of the randomness, as for `ebbflow.core.rng.generator`.
+    The process runs for as long as the sessions need. Asking for more sessions does not change the
+    earlier ones. ``names`` are the random key, as for `ebbflow.core.rng.generator`.
 
     >>> cut = Cut("interval", interval=1.0, min_devices=2)
     >>> churn = Churn(arrivals=2.0, stay=3.0, return_probability=0.5, away=1.0)
@@ -90,10 +89,10 @@ def random_roster(
     """
     events = islice(random_events(names, churn), EVENT_LIMIT)
     roster = first_sessions(events, cut, sessions, round_time)
-    made = len(roster.sessions)
-    if made < sessions:
+    yielded = len(roster.sessions)
+    if yielded < sessions:
         raise EbbflowError(
-            f"The random schedule yields {made} of {sessions} sessions before it dies out or "
+            f"The random schedule yields {yielded} of {sessions} sessions before it dies out or "
             f"reaches {EVENT_LIMIT:,} joins and leaves; raise `schedule.arrivals` (now "
             f"{churn.arrivals}) or `schedule.stay` (now {churn.stay}), or lower `sessions` or "
             f"`schedule.min_devices` (now {cut.min_devices})."
@@ -102,7 +101,7 @@ def random_roster(
 
 
 def random_events(names: tuple[Name, ...], churn: Churn) -> Iterator[TraceEvent]:
-    """Yield joins and leaves in the order of time, until no device can come any more.
+    """Yield joins and leaves in order of time, until no device can join any more.
 
     Devices are called d0, d1, ... in the order of their first arrival.
     """
@@ -113,7 +112,7 @@ def random_events(names: tuple[Name, ...], churn: Churn) -> Iterator[TraceEvent]
     first_joins = chain(repeat(0.0, churn.initial), later)
     newcomers = ((time, device, True) for device, time in enumerate(first_joins))
     lives: dict[int, np.random.Generator] = {}
-    agenda = list(islice(newcomers, 1))  # the next newcomer, and everybody who is on the way
+    agenda = list(islice(newcomers, 1))  # the next newcomer, and each known device's next event
     while agenda:
         time, device, joins = heapq.heappop(agenda)
         yield TraceEvent(time, f"d{device}", joins)
@@ -131,7 +130,7 @@ def random_events(names: tuple[Name, ...], churn: Churn) -> Iterator[TraceEvent]
 
 
 def _returning(names: tuple[Name, ...], away: float, count: int) -> Iterator[float]:
-    """Yield in order the times at which those who are away at time 0 join.
+    """Yield, in order, the times at which the devices that are away at time 0 join.
 
     The first of n exponential times of mean ``away`` is exponential of mean ``away`` / n.
     """

@@ -1,4 +1,4 @@
-"""Your own data: from an ``.npz`` file, or from two data sets of torch."""
+"""Your own data, from an ``.npz`` file or two torch data sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAVE = "write it again with numpy.savez."
 
 
 class _Split(NamedTuple):
-    """Arrays as the user gave them, with the names to call them by in an error."""
+    """The user's arrays, and the names by which errors refer to them."""
 
     x: Array
     y: Array
@@ -43,8 +43,8 @@ def from_npz(path: Path | str) -> Dataset:
     """Load your own data from an ``.npz`` file with ``x_train, y_train, x_test, y_test``.
 
     Inputs of type uint8 are divided by 255; images among them, ``[N, H, W]`` or ``[N, H, W, C]``
-    with 1 or 3 channels, become ``[N, C, H, W]``. Other inputs are taken as they are, in float32.
-    Labels are whole numbers from 0. The file's name, without its ending, names the data set.
+    with 1 or 3 channels, become ``[N, C, H, W]``. Other inputs are converted to float32 only.
+    Labels are whole numbers from 0. The data set is named after the file, without its extension.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -61,7 +61,7 @@ def read_npz(path: Path, remedy: str = _SAVE) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     key = ""
     try:
-        # Not numpy.load, which would try a file that is no archive as an array or a pickle.
+        # Not numpy.load, which would try to read another kind of file as an array or a pickle.
         with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
             missing = [key for key in _KEYS if key not in archive.files]
             if missing:
@@ -72,14 +72,14 @@ def read_npz(path: Path, remedy: str = _SAVE) -> dict[str, Array]:
                 )
             for key in _KEYS:
                 arrays[key] = archive[key]
-                # numpy gives a member that is no array as its bytes.
+                # numpy returns a member that is not an array as bytes.
                 if not isinstance(arrays[key], np.ndarray):
                     raise ValueError("it is not an array")
     except (
         ValueError,
         EOFError,
         OSError,
-        RuntimeError,  # encrypted, or compressed in a way that Python does not know
+        RuntimeError,  # encrypted, or compressed in a way that Python does not support
         zipfile.BadZipFile,
         zlib.error,
         lzma.LZMAError,
@@ -98,7 +98,7 @@ def read_npz(path: Path, remedy: str = _SAVE) -> dict[str, Array]:
 
 
 def _channels_first(x: Array) -> Array:
-    """Give uint8 images the layout of torch; leave every other array as it is."""
+    """Give uint8 images torch's layout; return any other array unchanged."""
     if x.dtype == np.uint8 and x.ndim == 3:
         return x[:, None]
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[-1] in (1, 3):
@@ -107,10 +107,10 @@ def _channels_first(x: Array) -> Array:
 
 
 def from_torch(train: TorchDataset[Any], test: TorchDataset[Any], name: str = "custom") -> Dataset:
-    """Take the data of two torch data sets whose items are ``(x, y)``: a tensor and a class.
+    """Load two torch data sets whose items are ``(x, y)``: a tensor and a class.
 
-    All items are read once and stacked; transforms that draw at random are thereby frozen. Inputs
-    of type uint8 are divided by 255, others are taken as they are, in float32.
+    All items are read once and stacked, so random transforms are applied only once. Inputs of type
+    uint8 are divided by 255; others are converted to float32 only.
 
     >>> halves = TensorDataset(torch.eye(4), torch.tensor([0, 1, 0, 1]))
     >>> from_torch(halves, halves).classes
@@ -123,7 +123,7 @@ def from_torch(train: TorchDataset[Any], test: TorchDataset[Any], name: str = "c
 
 def _materialise(data: TorchDataset[Any], split: str) -> _Split:
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        # Copies: what the caller does to the tensors later must not change a run.
+        # Copies, so that a run does not change if the caller changes the tensors later.
         whole_x, whole_y = (_to_numpy(tensor).copy() for tensor in data.tensors)
         return _Split(whole_x, whole_y, f"x of {split}", f"y of {split}")
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -171,13 +171,13 @@ def _item(item: object, which: str) -> tuple[Array, int]:
 
 def _to_numpy(tensor: Tensor) -> Array:
     tensor = tensor.detach().cpu()
-    # numpy has no bfloat16; every floating type ends as float32 anyhow.
+    # numpy has no bfloat16; every floating type becomes float32 in the end.
     array: Array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
     return array
 
 
 def _assemble(name: str, place: str, train: _Split, test: _Split) -> Dataset:
-    """Check both splits alone and against each other, and make the data set of them."""
+    """Check each split and both against each other, and return the data set."""
     for split in (train, test):
         _check_split(place, split)
     if train.x.shape[1:] != test.x.shape[1:]:

@@ -1,4 +1,4 @@
-"""Data sets, loaded: the known ones by name, your own from an .npz file or torch.
+"""Loading data sets: known ones by name, your own from an .npz file or torch.
 
 digits         1,437 + 360 images, 8x8, comes with ebbflow
 mnist          60,000 + 10,000 images, 28x28, `ebbflow data get mnist`
@@ -9,8 +9,8 @@ cifar100       50,000 + 10,000 images, 32x32, `ebbflow data get cifar100`
 tinyimagenet   100,000 + 10,000 images, 64x64, `ebbflow data get tinyimagenet`
 agnews         120,000 + 7,600 texts, 64 tokens, `ebbflow data get agnews`
 
-Digits and the two MNISTs are float32 and ready; the coloured images stay uint8 and are normalised
-on use; texts are token numbers.
+Digits and the two MNISTs are normalised float32; coloured images stay uint8 and are normalised on
+use; texts are token numbers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.data import idx, images, text
 from ebbflow.data.custom import from_npz, from_torch
-from ebbflow.data.local_files import Found, required
+from ebbflow.data.local_files import LocalFiles, required
 from ebbflow.data.sources import Source, source
 
 __all__ = ["DATASETS", "from_npz", "from_torch", "load", "register_dataset"]
 
 DATASETS: Registry[Registered[Dataset]] = Registry("data set")
-"""Data sets of your own, by the names you give them."""
+"""Your own data sets, by the names you registered them under."""
 
 
 def register_dataset(name: str, loader: Callable[[], Dataset]) -> None:
-    """Give a data set of your own a name, which ``dataset`` and --dataset then understand."""
+    """Register your own data set under a name for ``dataset`` and --dataset."""
     DATASETS.register(Registered(name, loader))
 
 
@@ -50,9 +50,9 @@ def load(
 ) -> Dataset:
     """Load a data set by its name, or from the path of an ``.npz`` file.
 
-    ``limit_train`` and ``limit_test`` keep that many samples from the beginning. Files are looked
-    for in ``folder``, then where ``EBBFLOW_DATA`` points, then in the user's cache; where a folder
-    has only a subset of a data set, that is loaded.
+    ``limit_train`` and ``limit_test`` keep only that many samples, from the beginning. Files are
+    searched for in ``folder``, then where ``EBBFLOW_DATA`` points, then in the user's cache; if a
+    folder has only a subset of a data set, the subset is loaded.
 
     >>> digits = load("digits", limit_train=100)
     >>> tuple(digits.train.x.shape), len(digits.test), digits.classes
@@ -81,12 +81,12 @@ def _first(examples: Examples, limit: int | None, setting: str, name: str) -> Ex
             f"{setting} = {limit} does not fit the {len(examples)} samples of {name!r}; "
             f"choose 1 to {len(examples)}, or leave it out to keep them all."
         )
-    # Copies, so that the samples left out do not stay in memory.
+    # Copies, so that the samples that are not kept leave memory.
     return Examples(examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels)
 
 
-def _digits(wanted: Source, found: Found) -> Dataset:
-    with np.load(found.paths[0], allow_pickle=False) as archive:
+def _digits(wanted: Source, files: LocalFiles) -> Dataset:
+    with np.load(files.paths[0], allow_pickle=False) as archive:
         x = torch.from_numpy(archive["x"].astype(np.float32) / np.float32(16)).unsqueeze(1)
         y = torch.from_numpy(archive["y"].astype(np.int64))
     order = torch.from_numpy(generator(0, "digits-split").permutation(len(y)))
@@ -96,7 +96,7 @@ def _digits(wanted: Source, found: Found) -> Dataset:
     )
 
 
-_READERS: dict[str, Callable[[Source, Found], Dataset]] = {
+_READERS: dict[str, Callable[[Source, LocalFiles], Dataset]] = {
     "digits": _digits,
     "mnist": idx.mnist,
     "fmnist": idx.mnist,

@@ -1,12 +1,12 @@
 """The four label distributions of the paper's appendix: Two-Shard, Half, Partial-Overlap, Distinct.
 
-Each hands out the training set to K devices in all (``partition.devices`` is their total here), no
-sample to two of them, and names the two halves of the devices that take turns: the first half is
-present in the odd sessions, the second in the even ones. Of an odd number of devices the second
-half gets the larger part. ``alpha`` and ``overlap`` have no meaning for them.
+Each divides the training set among K devices in total (here ``partition.devices`` is the total), no
+sample to two of them, and splits the devices into two halves that take turns: the first half is
+present in odd sessions, the second in even ones. If the number of devices is odd, the second half
+is the larger. ``alpha`` and ``overlap`` do not apply.
 
 The paper describes them for 10 and 100 labels and 10 or 20 devices, and does not say which devices
-form a session. Every docstring states the rule for L labels and K devices, and what we chose.
+form a session. Every docstring states the rule for L labels and K devices, and our choices.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ Groups = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Allocation(NamedTuple):
-    """Who holds what, and who is here when: ``shards[k]`` are the ascending rows of device k."""
+    """Who holds what, and who takes turns: ``shards[k]`` are the ascending rows of device k."""
 
     shards: list[Indices]
     groups: Groups
 
 
 class Distribution(Protocol):
-    """A rule that hands the training set to devices, and divides these into two groups."""
+    """A rule that divides the training set among devices, and the devices into two groups."""
 
     def __call__(
         self, y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator
     ) -> Allocation:
-        """Return what each of ``devices`` devices holds of ``y``, whose labels are below L."""
+        """Return the rows of ``y`` that each device holds; labels are 0 .. ``classes``-1."""
         ...
 
 
 def two_shard(y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator) -> Allocation:
     """Cut every label into equal shards and give each device two, of different labels.
 
-    L < 100: 2 K shards in all, so 2 K / L of each label: with 10 labels and 10 devices the paper's
-    two. Device after device draws 2 different labels, with probability proportional to the shards
-    that are left of each; a label with as many shards left as there are devices is taken for sure,
-    since the shards would not go round otherwise.
+    L < 100: 2 K shards in total, so 2 K / L of each label: the paper's two for 10 labels and 10
+    devices. Device after device draws 2 different labels, with probability proportional to the
+    number of shards left of each; a label with as many shards left as there are devices left is
+    always taken, since its shards could not all be given out otherwise.
 
-    100 <= L < 200: the same with 10 random batches of labels in place of the labels. A shard has an
-    equal part of every label of its batch, so with 100 labels a device holds 20.
+    100 <= L < 200: the same with 10 random batches of labels instead of single labels. A shard has
+    an equal part of every label in its batch, so with 100 labels a device holds 20.
 
-    L >= 200: single labels again, and each device draws floor(L / 10) different ones: with 200
-    labels and 20 devices 400 shards, 2 of each label, 20 to a device.
+    L >= 200: single labels again, and each device draws floor(L / 10) different ones: 200 labels
+    and 20 devices give 400 shards, 2 per label and 20 per device.
 
-    L = 4 is the authors' exception, the shards of McMahan et al.: 2 K shards, 2 random ones to each
-    device, which may be of the same label.
+    L = 4 is the authors' exception, the shards of McMahan et al.: 2 K shards, 2 random ones for
+    each device, possibly of the same label.
 
-    Where the shards cannot be equally many for all, the labels (or batches) with the most samples
-    are cut into one shard more; ties are broken at random. The shards of a label differ by at most
-    one sample. Every sample is used, unless there are fewer shards than labels (2 K < L for single
-    labels below 100): then the labels with the fewest samples stay unused. The paper has 10 or 100
-    labels and a rule that fits 10 devices only; other K, other L and the remainders are our
-    reading, 4 and 200 labels that of the authors' code.
+    If not all labels (or batches) can have equally many shards, those with the most samples are cut
+    into one more; ties are broken at random. The shards of a label differ by at most one sample.
+    Every sample is used, unless there are fewer shards than labels (2 K < L for single labels below
+    100): then the labels with the fewest samples stay unused. The paper has 10 or 100 labels and a
+    rule for 10 devices only; other K, other L and the remainders are our interpretation, and the
+    rules for 4 and 200 labels are those of the authors' code.
 
     Sessions alternate two random disjoint halves of the devices.
 
@@ -96,11 +96,11 @@ def half(y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator) 
     """Give the first half of the labels to the first half of the devices, and the rest to the rest.
 
     The devices 0 .. floor(K/2)-1 hold the labels 0 .. floor(L/2)-1, the others the other labels.
-    Within a half the shuffled samples of one label after another are dealt to the devices in turn,
-    beginning with those that hold the fewest so far (ties are broken at random). So of every label,
-    and in all, two devices hold equally many up to one, and every sample is used. (The authors drop
-    the remainders.) A device lacks a label of its half only where there are fewer samples of it
-    than devices.
+    Within a half, one label after another is shuffled and dealt to the devices in turn, starting
+    with those that hold the fewest samples so far (ties are broken at random). So the devices'
+    counts differ by at most one, per label and in total, and every sample is used. (The authors
+    drop the remainders.) A device lacks a label of its half only if the label has fewer samples
+    than there are devices.
 
     Sessions alternate the two halves, A = {0 .. floor(K/2)-1} first.
 
@@ -123,13 +123,13 @@ def half(y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator) 
 def partial_overlap(
     y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator
 ) -> Allocation:
-    """Give each half of the devices 60 % of the labels; 20 % are then in both.
+    """Give each half of the devices 60 % of the labels, so that 20 % are in both.
 
-    ``overlapping_labels`` says which. Both shares are of all L labels. A shared label's samples are
-    shuffled and cut in two, one part for each half of the devices (of an odd number the second half
-    gets the larger part), so that no sample is in both. Within a half, samples are dealt as in
-    ``half``: of every label, and in all, two devices hold equally many up to one. Every sample is
-    used, but for those of label 3 where there are 4 labels.
+    ``overlapping_labels`` says which. Both percentages are of all L labels. A shared label's
+    samples are shuffled and cut in two, one part for each half of the devices (the second part gets
+    an odd sample), so that no sample is in both. Within a half, samples are dealt as in ``half``:
+    the devices' counts differ by at most one, per label and in total. Every sample is used, except
+    those of label 3 if there are 4 labels.
 
     Sessions alternate the two halves, A = {0 .. floor(K/2)-1} first.
 
@@ -154,9 +154,10 @@ def partial_overlap(
 def overlapping_labels(classes: int) -> Groups:
     """Return the labels of each half of the devices under Partial-Overlap.
 
-    U = 2 L / 5, rounded, are the first half's own, as many the second's, and the L - 2 U between
-    them are shared, so that all are used. That leaves nothing to share of 4 labels, for which the
-    authors have an exception: label 0 is the first half's, 1 the second's, 2 is shared, 3 unused.
+    U = 2 L / 5 labels, rounded, belong to the first half alone, as many to the second, and the
+    L - 2 U between them are shared, so that all are used. This leaves none of 4 labels to share,
+    for which the authors make an exception: label 0 belongs to the first half, 1 to the second, 2
+    is shared, and 3 is unused.
 
     >>> overlapping_labels(10)
     ((0, 1, 2, 3, 4, 5), (4, 5, 6, 7, 8, 9))
@@ -170,22 +171,22 @@ def overlapping_labels(classes: int) -> Groups:
         )
     if classes == 4:
         return (0, 2), (1, 2)
-    own = (4 * classes + 5) // 10
-    return tuple(range(classes - own)), tuple(range(own, classes))
+    unshared = (4 * classes + 5) // 10
+    return tuple(range(classes - unshared)), tuple(range(unshared, classes))
 
 
 def distinct(y: ClassNumbers, classes: int, devices: int, rng: np.random.Generator) -> Allocation:
-    """Give every device a block of labels of its own.
+    """Give every device its own block of labels.
 
-    There are L blocks of one label below 100 labels, and floor(L / 10) from there on: 10 blocks of
+    Below 100 labels there are L blocks of one label, otherwise floor(L / 10) blocks: 10 blocks of
     10 for 100 labels, 20 of 10 for 200. With K = B blocks, device i holds block i. With more
-    devices, device i holds an equal part of block floor(i B / K), so that neighbours share one;
+    devices, device i holds an equal part of block floor(i B / K), so that neighbours share a block;
     with fewer, there are only K blocks, of L / K labels each. Blocks are consecutive labels (label
-    l is in block floor(l B / L)), and blocks and their numbers of devices differ by at most one
-    where they do not come out even. A block's samples are dealt to its devices as in ``half``, and
-    every sample is used. The paper has K = B only; the rest is our reading.
+    l is in block floor(l B / L)), and their sizes and numbers of devices differ by at most one. A
+    block's samples are dealt to its devices as in ``half``, and every sample is used. The paper has
+    K = B only; the rest is our interpretation.
 
-    Sessions alternate two random disjoint halves of the devices. Where many devices share a block,
+    Sessions alternate two random disjoint halves of the devices. If many devices share a block,
     both halves have most labels, and little changes from one session to the next.
 
     >>> y = np.repeat(np.arange(4), 6)
@@ -200,8 +201,8 @@ def distinct(y: ClassNumbers, classes: int, devices: int, rng: np.random.Generat
     shards: list[Indices] = []
     for block in range(blocks):
         pools = [rows[label] for label in range(classes) if label * blocks // classes == block]
-        here = sum(device * blocks // devices == block for device in range(devices))
-        shards += _dealt(pools, here, rng)
+        holders = sum(device * blocks // devices == block for device in range(devices))
+        shards += _dealt(pools, holders, rng)
     return Allocation(shards, groups)
 
 
@@ -211,7 +212,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
     "partial_overlap": partial_overlap,
     "distinct": distinct,
 }
-"""Every distribution by the name that a configuration gives it as its ``partition.kind``."""
+"""Every distribution by its name in ``partition.kind``."""
 
 
 def _check(y: ClassNumbers, classes: int, devices: int) -> None:
@@ -238,7 +239,7 @@ def _halves(devices: Sequence[int]) -> Groups:
 
 
 def _dealt(pools: Sequence[Indices], hands: int, rng: np.random.Generator) -> list[Indices]:
-    """Deal every pool's shuffled samples in turn, to the smallest of the hands first."""
+    """Shuffle every pool and deal it to the hands in turn, smallest hand first."""
     if hands == 0:
         return []
     total = sum(map(len, pools))
@@ -251,8 +252,8 @@ def _dealt(pools: Sequence[Indices], hands: int, rng: np.random.Generator) -> li
     sizes = np.zeros(hands, dtype=np.int64)
     for pool in pools:
         shuffled = rng.permutation(pool)
-        # Random ties: in a fixed order, labels with fewer samples than hands could fall in step
-        # with them, and a hand would get every second label only.
+        # Ties are broken at random: in a fixed order, if labels have fewer samples than there are
+        # hands, a hand might get every second label only.
         for place, hand in enumerate(np.lexsort((rng.permutation(hands), sizes)).tolist()):
             held[hand].append(shuffled[place::hands])
             sizes[hand] += len(held[hand][-1])
@@ -262,7 +263,7 @@ def _dealt(pools: Sequence[Indices], hands: int, rng: np.random.Generator) -> li
 def _shard_numbers(
     sizes: Sequence[int], each: int, devices: int, rng: np.random.Generator
 ) -> Indices:
-    """Return into how many shards each label or batch is cut: equally many, the largest one more.
+    """Return into how many shards each label or batch is cut; any left over go to the largest.
 
     None exceeds the number of devices, so that every device can have ``each`` different ones.
     """
@@ -275,8 +276,8 @@ def _shard_numbers(
 def _draws(cuts: Indices, each: int, devices: int, rng: np.random.Generator) -> list[list[int]]:
     """Draw ``each`` different labels for every device, until no shard is left.
 
-    With n devices to go there are each * n shards left, at most n of a label. A label with exactly
-    n has to be taken now; at most ``each`` can have so many, and the others suffice for the rest.
+    With n devices to go, each * n shards are left, at most n of any label. A label with exactly n
+    must be drawn now; at most ``each`` labels have that many, and the others suffice for the rest.
     """
     left = cuts.copy()
     drawn = []

@@ -1,4 +1,4 @@
-"""Downloads of the known data sets, checked."""
+"""Downloads the known data sets and checks them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data import local_files as places
+from ebbflow.data import local_files
 from ebbflow.data.local_files import (
     ENVIRONMENT,
     FileCheck,
@@ -52,17 +52,18 @@ def fetch(
 ) -> Path:
     """Download the files of a data set that are missing or damaged, and return their folder.
 
-    They go to the data set's sub-folder of ``destination``; without it, of ``EBBFLOW_DATA`` if
-    that is set and of the user's cache otherwise. ``mirror`` is the address of a folder that holds
-    the same files. A file takes its name only once its checksum is right.
+    They go to the data set's sub-folder of ``destination`` or, without it, of ``EBBFLOW_DATA`` if
+    set and of the user's cache otherwise. ``mirror`` is the address of a folder that holds the same
+    files. A file gets its final name only once its checksum is right.
     """
     wanted = source(name)
     if wanted.bundled:
         if any(each.status != "ok" for each in verify(name)):
             raise EbbflowError(
-                f"The files of {name!r} in {str(places.BUNDLED)!r} are damaged; reinstall ebbflow."
+                f"The files of {name!r} in {str(local_files.BUNDLED)!r} are damaged; "
+                "reinstall ebbflow."
             )
-        return places.BUNDLED
+        return local_files.BUNDLED
     if mirror is not None and not mirror.startswith(("http://", "https://")):
         raise EbbflowError(
             f"The mirror {mirror!r} is not a web address; give one that begins with https:// or "
@@ -94,11 +95,13 @@ def _download(url: str, file: RemoteFile, home: Path, display: Progress | None) 
 
     def whole(downloaded: str, _action: str, _pooch: object) -> str:
         path = Path(downloaded)
-        found = sha256_of(path, packed=file.packed)
-        if found != file.sha256:
+        digest = sha256_of(path, packed=file.packed)
+        if digest != file.sha256:
             path.unlink()
             gave = (
-                f"content with SHA-256 {found}" if found else "a gzip file that cannot be unpacked"
+                f"content with SHA-256 {digest}"
+                if digest
+                else "a gzip file that cannot be unpacked"
             )
             raise EbbflowError(
                 f"{url} gave {gave} where SHA-256 {file.sha256} is expected; try again, or pass "
@@ -106,8 +109,8 @@ def _download(url: str, file: RemoteFile, home: Path, display: Progress | None) 
             )
         return downloaded
 
-    # A folder of its own: pooch would take a file that is there already for a finished download,
-    # and whatever is left behind when the download breaks off goes with the folder.
+    # A temporary folder: pooch would mistake an existing file for a finished download, and whatever
+    # an interrupted download leaves behind is deleted with the folder.
     with (
         tempfile.TemporaryDirectory(dir=home, prefix=".incoming-") as incoming,
         _quiet(pooch.get_logger()),
@@ -125,13 +128,13 @@ def _download(url: str, file: RemoteFile, home: Path, display: Progress | None) 
                 f"Cannot download {url} ({_reason(error)}); check the connection and try again, "
                 "or pass a mirror with `--from`."
             ) from error
-        # Temporary files are private; a data folder is often shared.
+        # Temporary files are private, but a data folder is often shared.
         path.chmod(0o644)
         path.replace(home / file.filename)
 
 
 def _reason(error: Exception) -> str:
-    """Return the cause at the bottom of a network error, without the layers wrapped around it."""
+    """Return the root cause of a network error, without the errors wrapped around it."""
     response = getattr(error, "response", None)
     if response is not None:
         return f"the server answered {response.status_code} {response.reason}"
@@ -143,7 +146,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Keep pooch from logging that it knows no checksum: it is checked here, uncompressed."""
+    """Stop pooch from logging that it has no checksum: we check the uncompressed content."""
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
@@ -153,7 +156,7 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 def _display() -> Progress:
-    # Only where something is downloaded.
+    # Imported only when something is downloaded.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
@@ -161,12 +164,12 @@ def _display() -> Progress:
 
 
 class _Bar:
-    """One file's line of the display, with what pooch expects of a progress bar."""
+    """One file's line of the display, with the interface that pooch expects of a progress bar."""
 
     def __init__(self, display: Progress, title: str) -> None:
         self._display = display
         self._task = display.add_task(title, total=None)
-        # pooch sets it to the file's size, or leaves 0 if the server does not tell.
+        # pooch sets it to the file's size, or leaves 0 if the server does not say.
         self.total = 0
 
     def update(self, size: int) -> None:

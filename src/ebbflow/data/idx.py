@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data.local_files import Found, opened, reading
+from ebbflow.data.local_files import LocalFiles, opened, reading
 from ebbflow.data.sources import Source
 
 NORMALISATION = {"mnist": (0.1307, 0.3081), "fmnist": (0.2861, 0.3530)}
 """Mean and standard deviation of pixel / 255 over the training images."""
 
 
-def mnist(wanted: Source, found: Found) -> Dataset:
-    """Read MNIST, or a data set in the same files."""
-    images_train, labels_train, images_test, labels_test = found.paths
+def mnist(wanted: Source, files: LocalFiles) -> Dataset:
+    """Read MNIST, or a data set in the same format."""
+    images_train, labels_train, images_test, labels_test = files.paths
     return Dataset(
         wanted.name,
         _split(wanted, images_train, labels_train, wanted.train),
@@ -30,7 +30,7 @@ def mnist(wanted: Source, found: Found) -> Dataset:
 
 def _split(wanted: Source, images: Path, labels: Path, count: int) -> Examples:
     mean, deviation = NORMALISATION[wanted.name]
-    # The steps, in float32 and in place, that torchvision's ToTensor and Normalize take.
+    # The steps of torchvision's ToTensor and Normalize, in float32 and in place.
     x = _read(wanted, images, (count, 28, 28)).astype(np.float32)
     x /= np.float32(255)
     x -= np.float32(mean)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Pixels
 from ebbflow.data.custom import read_npz
-from ebbflow.data.local_files import Found, opened, reading
+from ebbflow.data.local_files import LocalFiles, opened, reading
 from ebbflow.data.sources import Source
 
 Images = NDArray[np.uint8]
@@ -36,12 +36,12 @@ PIXELS = {
 """How training images become inputs; test images are neither cropped nor mirrored."""
 
 _TINY = "tiny-imagenet-200"
-# A bad archive; a file it lacks; one that is encrypted or compressed unusually; one with bad text.
+# A bad archive; a missing member; one that is encrypted or compressed unusually; bad text.
 _BAD_ZIP = (zipfile.BadZipFile, KeyError, RuntimeError, ValueError)
 
 
 class _Batches(NamedTuple):
-    """The parts of a CIFAR archive, and the bytes of labels before each image (the last counts)."""
+    """The members of a CIFAR archive, and the label bytes before each image (the last is used)."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -57,11 +57,11 @@ _CIFAR = {
 # --- SVHN
 
 
-def svhn(wanted: Source, found: Found) -> Dataset:
+def svhn(wanted: Source, files: LocalFiles) -> Dataset:
     """Read SVHN from its two MATLAB files, or a subset from an ``.npz`` file."""
-    if found.subset:
-        return _subset(wanted, found.paths[0], 32)
-    train, test = found.paths
+    if files.subset:
+        return _subset(wanted, files.paths[0], 32)
+    train, test = files.paths
     return Dataset(
         wanted.name,
         _examples(wanted, train, *_read_mat(wanted, train), count=wanted.train, training=True),
@@ -75,7 +75,7 @@ def _read_mat(wanted: Source, path: Path) -> tuple[Images, NDArray[Any]]:
     # scipy takes long to import, and one data set needs it.
     from scipy.io import loadmat  # noqa: PLC0415
 
-    # Of a damaged file, scipy raises whatever its parser happens to stumble over.
+    # For a damaged file, scipy raises whatever its parser happens to stumble over.
     with reading(path, wanted), path.open("rb") as file, reading(path, wanted, Exception):
         content = loadmat(file, variable_names=("X", "y"))
         if "X" not in content or "y" not in content:
@@ -91,10 +91,10 @@ def _read_mat(wanted: Source, path: Path) -> tuple[Images, NDArray[Any]]:
 # --- CIFAR
 
 
-def cifar(wanted: Source, found: Found) -> Dataset:
+def cifar(wanted: Source, files: LocalFiles) -> Dataset:
     """Read CIFAR-10 or CIFAR-100 from its binary archive, or a subset from an ``.npz`` file."""
-    (path,) = found.paths
-    if found.subset:
+    (path,) = files.paths
+    if files.subset:
         return _subset(wanted, path, 32)
     batches = _CIFAR[wanted.name]
     sizes = {name: wanted.train // len(batches.train) for name in batches.train}
@@ -115,7 +115,7 @@ def cifar(wanted: Source, found: Found) -> Dataset:
 
 
 def _read_tar(wanted: Source, path: Path, sizes: dict[str, int]) -> dict[str, Images]:
-    """Return the files of an archive whose names and sizes in bytes are given, unpacked nowhere."""
+    """Return the members of an archive with these names and sizes, without unpacking to disk."""
     contents: dict[str, Images] = {}
     with reading(path, wanted, tarfile.TarError), opened(path) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -130,7 +130,7 @@ def _read_tar(wanted: Source, path: Path, sizes: dict[str, int]) -> dict[str, Im
                         f"{sizes[name]}); {wanted.remedy}"
                     )
                 contents[name] = np.frombuffer(file.read(), dtype=np.uint8)
-        # To the end, where the gzip checksum is.
+        # Read to the end, where the gzip checksum is.
         while stream.read(1 << 20):
             pass
     if missing := [name for name in sizes if name not in contents]:
@@ -141,20 +141,20 @@ def _read_tar(wanted: Source, path: Path, sizes: dict[str, int]) -> dict[str, Im
 # --- Tiny ImageNet
 
 
-def tinyimagenet(wanted: Source, found: Found) -> Dataset:
+def tinyimagenet(wanted: Source, files: LocalFiles) -> Dataset:
     """Read Tiny ImageNet from its zip file, or a subset in the same layout; ``val`` is the test.
 
-    A class's number is its place in the sorted ``wnids.txt``. The images come in turn: the first
-    of every class, then the second of every class, so that any beginning has all classes alike.
+    A class's number is its place in the sorted ``wnids.txt``. The classes take turns: the first
+    image of every class, then the second of every class, so that any prefix is balanced.
     """
-    (path,) = found.paths
+    (path,) = files.paths
     with reading(path, wanted, *_BAD_ZIP), zipfile.ZipFile(path) as archive:
         wnids = sorted(set(archive.read(f"{_TINY}/wnids.txt").decode().split()))
         if len(wnids) != wanted.classes:
             raise ValueError(f"wnids.txt names {len(wnids)} classes, not {wanted.classes}")
         number = {wnid: label for label, wnid in enumerate(wnids)}
         train, test = _train_members(archive, number), _test_members(archive, number)
-        counts = (None, None) if found.subset else (wanted.train, wanted.test)
+        counts = (None, None) if files.subset else (wanted.train, wanted.test)
         return Dataset(
             wanted.name,
             _decoded(wanted, path, archive, train, counts[0], training=True),
@@ -164,7 +164,7 @@ def tinyimagenet(wanted: Source, found: Found) -> Dataset:
 
 
 class _Member(NamedTuple):
-    """An image in the zip file. Sorted, they come in turn: ``turn`` counts within a class."""
+    """An image in the zip file; ``turn`` counts within a class, so sorted classes take turns."""
 
     turn: int
     label: int
@@ -180,7 +180,7 @@ def _train_members(archive: zipfile.ZipFile, number: dict[str, int]) -> list[_Me
 
 
 def _test_members(archive: zipfile.ZipFile, number: dict[str, int]) -> list[_Member]:
-    # A line is: the file's name, the class, and the four sides of a box.
+    # A line holds the file's name, the class, and the four sides of a box.
     lines = archive.read(f"{_TINY}/val/val_annotations.txt").decode().splitlines()
     pairs = [line.split("\t")[:2] for line in lines if line]
     return _in_turn([(f"{_TINY}/val/images/{pair[0]}", pair[-1]) for pair in pairs], number)
@@ -193,13 +193,13 @@ def _in_turn(images: list[tuple[str, str]], number: dict[str, int]) -> list[_Mem
         digits = image[0].removesuffix(".JPEG").rpartition("_")[2]
         return int(digits) if digits.isdecimal() else 0, image[0]
 
-    seen: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
     members = []
     for name, wnid in sorted(images, key=age):
         if wnid not in number:
             raise ValueError(f"{name} is of the class {wnid!r}, which wnids.txt does not name")
-        members.append(_Member(seen[wnid], number[wnid], name))
-        seen[wnid] += 1
+        members.append(_Member(turns[wnid], number[wnid], name))
+        turns[wnid] += 1
     return sorted(members)
 
 
@@ -215,7 +215,7 @@ def _decoded(
     from PIL import Image  # noqa: PLC0415 - one data set needs it
 
     x = np.empty((len(members), 3, 64, 64), dtype=np.uint8)
-    # One by one: much of an image's 0.3 ms is under Python's lock, and two threads gained nothing.
+    # One by one: much of an image's 0.3 ms holds Python's lock, and two threads gained nothing.
     for row, member in enumerate(members):
         content = io.BytesIO(archive.read(member.name))
         try:
@@ -232,7 +232,7 @@ def _decoded(
     return _examples(wanted, path, x, y, count=count, training=training)
 
 
-# --- all of them
+# --- shared
 
 
 def _subset(wanted: Source, path: Path, side: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""Where the files of the known data sets lie on this machine, and whether they are whole."""
+"""Where the files of known data sets are on this machine, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.data.sources import RemoteFile, Source, source
 
 Status = Literal["ok", "missing", "wrong checksum"]
-"""What a check of one file found; a file that cannot be unpacked has a wrong checksum."""
+"""The result of checking a file; one that cannot be unpacked has a wrong checksum."""
 
 ENVIRONMENT = "EBBFLOW_DATA"
 """The environment variable that names the folder with the data sets."""
 
 BUNDLED = Path(__file__).parent / "files"
-"""The folder of what comes with ebbflow."""
+"""The folder of the data sets that come with ebbflow."""
 
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a truncated or damaged gzip file raises."""
+"""The exceptions that reading a truncated or damaged gzip file raises."""
 
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -35,22 +35,22 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class FileCheck:
-    """The state of one file: its name, where it is (or should be), and what the check found."""
+    """The state of one file: its name, where it is (or should be), and the check's result."""
 
     filename: str
     path: Path
     status: Status
 
 
-class Found(NamedTuple):
-    """The files of a data set on this machine, in the order in which its source lists them."""
+class LocalFiles(NamedTuple):
+    """The files of a data set on this machine, in the order of its source."""
 
     paths: tuple[Path, ...]
     subset: bool = False
 
 
 def data_folders(folder: Path | None = None) -> list[Path]:
-    """Return the folders in which data sets are looked up, first choice first.
+    """Return the folders that are searched for data sets, in order.
 
     They are ``folder``, then the one that ``EBBFLOW_DATA`` names, then the user's cache.
     """
@@ -79,26 +79,26 @@ def locate(root: Path, wanted: Source, file: RemoteFile) -> Path | None:
     return next((each for each in (path, unpacked) if each.is_file()), None)
 
 
-def search(wanted: Source, folder: Path | None = None) -> Found | None:
-    """Return the files of a data set from the first folder that has them all; None without one.
+def search(wanted: Source, folder: Path | None = None) -> LocalFiles | None:
+    """Return the files of a data set from the first folder that has them all, or None.
 
-    Within a folder, the whole data set goes before a subset.
+    Within a folder, the whole data set is preferred to a subset.
     """
     if wanted.bundled:
-        return Found(tuple(BUNDLED / file.filename for file in wanted.files))
+        return LocalFiles(tuple(BUNDLED / file.filename for file in wanted.files))
     for root in data_folders(folder):
         for files, subset in ((wanted.files, False), (wanted.subset, True)):
             paths = [path for file in files if (path := locate(root, wanted, file))]
             if paths and len(paths) == len(files):
-                return Found(tuple(paths), subset)
+                return LocalFiles(tuple(paths), subset)
     return None
 
 
-def required(wanted: Source, folder: Path | None = None) -> Found:
-    """Return the files of a data set; say where they were looked for if they are not here."""
-    found = search(wanted, folder)
-    if found is not None:
-        return found
+def required(wanted: Source, folder: Path | None = None) -> LocalFiles:
+    """Return the files of a data set, or raise an error that lists the folders searched."""
+    files = search(wanted, folder)
+    if files is not None:
+        return files
     subfolders = list(dict.fromkeys(wanted.folder_of(file) for file in wanted.files))
     searched = ", ".join(str(root / sub) for root in data_folders(folder) for sub in subfolders)
     belongs = " and ".join(f"{sub}/" for sub in subfolders)
@@ -109,19 +109,19 @@ def required(wanted: Source, folder: Path | None = None) -> Found:
 
 
 def find(wanted: Source | str, folder: Path | None = None) -> Path | None:
-    """Return the first folder that has all files of a data set; None if there is none.
+    """Return the first folder that has all files of a data set, or None.
 
     >>> find("digits").name
     'files'
     """
-    found = search(source(wanted) if isinstance(wanted, str) else wanted, folder)
-    return found and found.paths[0].parent
+    files = search(source(wanted) if isinstance(wanted, str) else wanted, folder)
+    return files and files.paths[0].parent
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading its uncompressed content, whether or not it is compressed."""
-    # The first bytes decide, not the name: some servers unpack a .gz file while they send it.
+    """Open a file to read its content, decompressed if necessary."""
+    # The first bytes decide, not the name: some servers decompress a .gz file while sending it.
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
@@ -134,7 +134,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def reading(path: Path, wanted: Source, *broken: type[Exception]) -> Iterator[None]:
-    """Turn what a damaged file raises, ``broken`` and gzip's errors, into a sentence about it."""
+    """Turn the errors of a damaged file, ``broken`` and those of gzip, into an `EbbflowError`."""
     try:
         yield
     except EbbflowError:
@@ -147,9 +147,9 @@ def reading(path: Path, wanted: Source, *broken: type[Exception]) -> Iterator[No
 
 
 def sha256_of(path: Path, *, packed: bool = False) -> str | None:
-    """Return the SHA-256 of a file's uncompressed content; None if it cannot be unpacked.
+    """Return the SHA-256 of a file's uncompressed content, or None if it cannot be unpacked.
 
-    With ``packed`` it is that of the file as it is.
+    With ``packed``, the SHA-256 is of the file itself.
     """
     digest = hashlib.sha256()
     try:
@@ -166,18 +166,18 @@ def sha256_of(path: Path, *, packed: bool = False) -> str | None:
 
 
 def verify(name: str, folder: Path | None = None) -> list[FileCheck]:
-    """Check every file of a data set against its checksum: those that loading would use.
+    """Check the checksums of the files that loading a data set would use.
 
-    Without a complete folder, the first that has any of the files is checked.
+    If no folder has them all, the first that has any of them is checked.
 
     >>> [check.status for check in verify("digits")]
     ['ok']
     """
     wanted = source(name)
-    found = search(wanted, folder)
-    if found is not None:
-        files = wanted.subset if found.subset else wanted.files
-        return [_checked(*pair) for pair in zip(files, found.paths, strict=True)]
+    local = search(wanted, folder)
+    if local is not None:
+        files = wanted.subset if local.subset else wanted.files
+        return [_checked(*pair) for pair in zip(files, local.paths, strict=True)]
     roots = data_folders(folder)
     begun = [root for root in roots if any(locate(root, wanted, file) for file in wanted.files)]
     return [check(next(iter(begun), roots[0]), wanted, file) for file in wanted.files]

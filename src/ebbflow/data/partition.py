@@ -1,9 +1,9 @@
-"""Who holds which samples: the labels of a session and their spread over its devices.
+"""Who holds which samples: a session's labels and how they are divided among its devices.
 
-Two groups of devices take turns; ``label_groups`` says which labels each of them sees, and a
-partition hands every training sample with one of those labels to exactly one of the K devices.
-The two groups are partitioned independently, so a label that both see gives both its samples.
-``ebbflow.data.distributions`` has the rules that divide labels and devices in one go.
+Two groups of devices take turns; ``label_groups`` says which labels each group has, and a partition
+gives every training sample with one of those labels to exactly one of the K devices. The groups are
+partitioned independently, so both have all the samples of a label that they share.
+``ebbflow.data.distributions`` has the rules that divide labels and devices together.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ebbflow.core.types import Indices
 ClassNumbers = NDArray[np.integer[Any]]
 """The label of every training sample: ``[N]``, any integer type."""
 Priors = NDArray[np.float64]
-"""Draws from a Dirichlet law, one per row; each row sums to one."""
+"""Draws from a Dirichlet distribution, one per row; each row sums to one."""
 
 
 class Partition(Protocol):
-    """A rule that hands the samples of some labels to devices, each sample to exactly one."""
+    """A rule that divides the samples of some labels among devices, each sample to exactly one."""
 
     def __call__(
         self,
@@ -45,9 +45,9 @@ def label_groups(classes: int, overlap: float) -> tuple[tuple[int, ...], tuple[i
     """Return the labels of group A and of group B.
 
     With L classes and overlap o, a group has G = floor(L / (2 - o)) labels, of which
-    O = floor(G o) are shared and U = G - O are its own. A holds the labels 0 .. G-1 and B the
-    labels U .. U+G-1, so a label at the end can stay unused. Where nothing would be shared
-    (O = 0) the labels are halved, and of an odd number B gets the larger half.
+    O = floor(G o) are shared and U = G - O are its own. A has the labels 0 .. G-1 and B the labels
+    U .. U+G-1, so a label at the end can stay unused. If nothing would be shared (O = 0), the
+    labels are halved, and B gets the larger half of an odd number.
 
     >>> label_groups(10, 0.0)
     ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
@@ -72,8 +72,8 @@ def label_groups(classes: int, overlap: float) -> tuple[tuple[int, ...], tuple[i
     shared = math.floor(size * share)
     if shared == 0:
         return tuple(range(classes // 2)), tuple(range(classes // 2, classes))
-    own = size - shared
-    return tuple(range(size)), tuple(range(own, own + size))
+    unshared = size - shared
+    return tuple(range(size)), tuple(range(unshared, unshared + size))
 
 
 def dirichlet_devices(
@@ -83,14 +83,14 @@ def dirichlet_devices(
     alpha: float,
     rng: np.random.Generator,
 ) -> list[Indices]:
-    """Give every device equally many samples, by a label prior of its own.
+    """Give every device the same number of samples, drawn by its own label prior.
 
     Of the N samples with one of the L labels, each of the K devices gets floor(N / K), and the
     first N mod K devices one more. Device after device draws a prior q ~ Dir(alpha 1_L) and then
     its samples one by one: a label from q, and a random unused sample of that label. If the label
-    has no sample left it draws the label again, at most 3 L + 5 times in all, and after that takes
-    a label uniformly from those that have samples left. Every sample is used, no device is empty,
-    and late devices, which live on what is left, may stray from their prior.
+    has no sample left, it draws the label again, at most 3 L + 5 times in total, and then draws one
+    uniformly from the labels that have samples left. Every sample is used, no device is empty, and
+    late devices, which get what is left, may deviate from their prior.
 
     >>> y = np.array([0, 0, 0, 1, 1, 1, 2, 2])
     >>> parts = dirichlet_devices(y, (0, 1), 2, 0.5, np.random.default_rng(0))
@@ -135,13 +135,13 @@ def dirichlet_labels(
     minimum: int = 2,
     tries: int = 100,
 ) -> list[Indices]:
-    """Split every label over the devices by a prior of the label's own; sizes are unequal.
+    """Split every label among the devices by its own prior; devices differ in size.
 
     For each label draw p ~ Dir(alpha 1_K), set p_k = 0 for every device k that already holds
     N / K samples or more, renormalise, and split the label's samples in these proportions. All
-    of this is drawn again until each device holds at least ``minimum`` samples, at most ``tries``
-    times; after that the largest device of the last draw gives a random sample to the smallest
-    until each has enough. Every sample is used.
+    of this is repeated until each device holds at least ``minimum`` samples, at most ``tries``
+    times; after that, the largest device of the last draw gives random samples to those that have
+    too few. Every sample is used.
 
     >>> y = np.repeat([0, 1, 2], 10)
     >>> parts = dirichlet_labels(y, (0, 2), 4, 0.3, np.random.default_rng(0))
@@ -173,11 +173,11 @@ PARTITIONS: dict[str, Partition] = {
     "dirichlet": dirichlet_devices,
     "dirichlet_labels": dirichlet_labels,
 }
-"""Every partition by the name that a configuration gives it."""
+"""Every partition by its name in ``partition.kind``."""
 
 
 def rows_of(y: ClassNumbers, labels: Sequence[int]) -> list[Indices]:
-    """Return the ascending rows of each label, after checking that every one has some."""
+    """Return the ascending rows of each label, after checking that every label has samples."""
     rows = [np.flatnonzero(y == label).astype(np.int64) for label in labels]
     missing = [label for label, pool in zip(labels, rows, strict=True) if not len(pool)]
     if missing:
@@ -192,7 +192,7 @@ def rows_of(y: ClassNumbers, labels: Sequence[int]) -> list[Indices]:
 def _rows_by_label(
     y: ClassNumbers, labels: Sequence[int], devices: int, alpha: float, least: int
 ) -> list[Indices]:
-    """Return each label's rows, after checking that they go round ``least`` to a device."""
+    """Return each label's rows, after checking that there are ``least`` for every device."""
     if devices < 1:
         raise EbbflowError(f"`partition.devices` is {devices}; set it to at least 1.")
     if not (math.isfinite(alpha) and alpha > 0):
@@ -219,17 +219,17 @@ def _rows_by_label(
 
 
 def _log_gamma_draws(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> Priors:
-    """Draw log X for X ~ Gamma(alpha, 1), where X itself may be too small for a float.
+    """Draw log X for X ~ Gamma(alpha, 1); X itself may be too small for a float.
 
     X = Y V^(1/alpha) with Y ~ Gamma(alpha + 1, 1) and V uniform.
     """
-    # Outside this range a draw is one-hot, or uniform, to the last bit already.
+    # Beyond this range a draw is one-hot, or uniform, to the last bit.
     alpha = min(max(alpha, 1e-100), 1e100)
     return np.log(rng.standard_gamma(alpha + 1.0, shape)) - rng.standard_exponential(shape) / alpha
 
 
 def _normalised(logarithms: Priors) -> Priors:
-    """Return exp of each row, scaled to sum one; the largest entry never underflows."""
+    """Return exp of each row, scaled to sum to one; the largest entry never underflows."""
     weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float64)
 
@@ -244,7 +244,7 @@ def _open_labels(
 ) -> tuple[list[int], list[float], float]:
     """Return the labels with samples left, their cumulative prior, and P(all draws fail)."""
     filled = [label for label, pool in enumerate(pools) if pool]
-    # Summed over the empty labels: as 1 - (the rest) it would lose a tiny mass to rounding.
+    # Summed over the empty labels: 1 - (the rest) would lose a tiny mass to rounding.
     empty = min(1.0, sum(prior[label] for label, pool in enumerate(pools) if not pool))
     cumulative: list[float] = []
     mass = 0.0
@@ -264,10 +264,10 @@ def _label_counts(
     held = np.zeros(devices, dtype=np.int64)
     logarithms = _log_gamma_draws(rng, alpha, (len(sizes), devices))
     for label, size in enumerate(sizes):
-        # Some device is below N / K as long as a label is left; masking the logarithms keeps its
-        # share positive even where alpha is so small that the plain share would be zero.
+        # As long as a label is left, some device is below N / K; masking the logarithms keeps its
+        # share positive even if alpha is so small that the plain share would be zero.
         shares = _normalised(np.where(held * devices < total, logarithms[label], -np.inf))
-        # Rounding (not cutting off) the bounds leaves no stray sample to a device with p_k = 0.
+        # Rounding the bounds, not truncating, gives no stray sample to a device with p_k = 0.
         bounds = np.rint(np.cumsum(shares) * size).astype(np.int64)
         counts[label] = np.diff(bounds, prepend=0)
         held += counts[label]

@@ -1,4 +1,4 @@
-"""Samples that are not divided: any number of devices draw theirs from one pool."""
+"""A shared pool of samples from which any number of devices draw theirs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ebbflow.data.partition import rows_of
 
 
 class Pool:
-    """Each device draws its own samples from those that have its group's labels.
+    """Each device draws its samples from those with its group's labels.
 
-    A device's samples are drawn by its name whenever they are used, so neither memory nor the time
-    to start grows with the number of devices; two devices may hold the same sample.
+    A device's samples are drawn by its name whenever they are used, so neither memory nor start-up
+    time grows with the number of devices; two devices may hold the same sample.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Who is here, and who takes part.
+"""Which devices are present in a session, and which of them take part in a round.
 
-A roster lists, session after session, the devices K^(s) and the number of rounds. The paper's
-``alternating`` groups are one; ``ebbflow.data.trace`` cuts others out of joins and leaves, and
-``ebbflow.data.churn`` draws such joins and leaves at random. Of the devices that are here,
-``participants`` picks A^(s,t), those that train in a round.
+A roster lists, for every session, the devices K^(s) and the number of rounds. The paper's
+``alternating`` groups are one; ``ebbflow.data.trace`` makes others from joins and leaves, which
+``ebbflow.data.churn`` draws at random. From the devices present, ``participants`` picks A^(s,t),
+those that train in a round.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 from ebbflow.core.errors import EbbflowError
 
 SLACK = 1e-6
-"""Decimal settings such as 0.1 are not exact in binary; a product of theirs that misses a bound by
-less than this share of a window, a round or a device is meant to reach it."""
+"""Decimal settings such as 0.1 are not exact in binary: if a product of such settings misses a
+bound by less than this fraction of a window, a round or a device, it counts as reaching it."""
 
 
 class Presence(NamedTuple):
     """One session of a roster: its devices in ascending order, and its number of rounds T.
 
-    ``rounds`` is None where the configuration's own number holds.
+    ``rounds`` is None if the configuration's number applies.
     """
 
     devices: tuple[int, ...]
@@ -32,7 +32,7 @@ class Presence(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The sessions s = 1, 2, ... in turn; ``names[i]`` is the external name of device ``i``."""
+    """The sessions s = 1, 2, ... in order; ``names[i]`` is the external name of device ``i``."""
 
     names: tuple[str, ...]
     sessions: tuple[Presence, ...]
@@ -66,14 +66,14 @@ def participants(
     """Return A^(s,t), the devices that train in a round, in the order of ``devices``.
 
     Args:
-        rng: the source of the draw; all devices are taken without one.
+        rng: the random generator; it is not used if all devices take part.
         devices: the devices K^(s) that are present.
         sizes: the number of samples D_k of each of them.
-        share: None takes all; a float in (0, 1] that fraction of them, halves rounded up, but at
-            least one; an int that many, or all if fewer are present. So 1.0 is everyone and 1 a
-            single device.
-        weighting: drawn without replacement, ``uniform``, or ``weighted``: each device with a
-            probability proportional to D_k, those of `certain_size` always.
+        share: None takes all; a float in (0, 1] takes that fraction of them, halves rounded up, but
+            at least one; an int takes that many, or all if fewer are present. So 1.0 means
+            everyone and 1 a single device.
+        weighting: draws are without replacement: ``uniform``, or ``weighted`` with probabilities
+            proportional to D_k, where devices of at least `certain_size` are always drawn.
 
     >>> participants(np.random.default_rng(0), (4, 7, 9), (10, 10, 10), None, "uniform")
     (4, 7, 9)
@@ -115,9 +115,9 @@ def _weighted_draw(
 ) -> list[int]:
     """Draw distinct places, each with probability min(1, D_k / c): c is the `certain_size`.
 
-    The devices that may be missing lie side by side in random order, each as long as it has
-    samples. Points at a distance of c, the first one at random, pick whom they hit: as nobody is as
-    long as c, nobody is hit twice.
+    The devices that are not certain to be drawn are laid end to end in random order, each as long
+    as its number of samples. Points at intervals of c, the first one random, pick the devices they
+    fall on: every device is shorter than c, so none is picked twice.
     """
     for device, size in zip(devices, sizes, strict=True):
         if size < 1:
@@ -138,9 +138,9 @@ def _weighted_draw(
 def certain_size(sizes: Sequence[int], count: int) -> float:
     """Return c such that ``count`` devices can be drawn with the probabilities min(1, D_k / c).
 
-    Their sum is ``count``. Device k then has to count D_k / min(1, D_k / c) = max(D_k, c): so the
-    mean over those drawn is on average the mean over all, weighted by D_k, and what they count adds
-    up to the samples of all. If everybody is drawn, c is 0.
+    The probabilities add up to ``count``. Device k must then have the weight D_k / min(1, D_k / c)
+    = max(D_k, c): the mean over those drawn is then, on average, the mean over all weighted by D_k,
+    and the weights add up to the samples of all. If every device is drawn, c is 0.
 
     >>> certain_size((10, 20, 30, 40), 2), certain_size((10, 20, 170), 2)
     (50.0, 30.0)
@@ -154,12 +154,12 @@ def certain_size(sizes: Sequence[int], count: int) -> float:
 
 
 def check_count(key: str, value: int, least: int = 1) -> None:
-    """Refuse a number below ``least``."""
+    """Raise an error if a number is below ``least``."""
     if value < least:
         raise EbbflowError(f"`{key}` is {value}; set it to at least {least}.")
 
 
 def check_positive(key: str, value: float) -> None:
-    """Refuse what is not a finite number above 0."""
+    """Raise an error unless the value is a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
         raise EbbflowError(f"`{key}` is {value}; give a finite number above 0.")

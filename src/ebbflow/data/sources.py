@@ -1,4 +1,4 @@
-"""The table of the data sets that ebbflow knows by name: their files, addresses and checksums."""
+"""The data sets that ebbflow knows by name: their files, addresses and checksums."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ebbflow.data.names import ALIASES
 class RemoteFile:
     """One file of a data set, and its SHA-256.
 
-    The checksum is of the *uncompressed content*: mirrors compress the same files differently, and
-    a file that somebody unpacked is still the same file. With ``packed`` it is of the file as it
-    is sent, since that is what was published. ``folder`` and ``base_url`` are given where they are
-    not those of the data set.
+    The checksum is of the *uncompressed content*: mirrors compress the same file differently, and
+    an unpacked file is still the same file. With ``packed`` it is of the file as it is sent,
+    because that checksum was published. ``folder`` and ``base_url`` are set only if they differ
+    from those of the data set.
     """
 
     filename: str
@@ -31,8 +31,8 @@ class Source:
     """A data set that ebbflow knows by name.
 
     ``folder`` is the sub-folder of the data folder that holds ``files``; ``train`` and ``test``
-    count their samples. ``subset`` are files with a part of the data, which serve where ``files``
-    are not to be had and are never downloaded. A source without ``base_url`` comes with ebbflow.
+    count their samples. ``subset`` are files with part of the data, which are used if ``files`` are
+    missing and are never downloaded. A source without ``base_url`` comes with ebbflow.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Source:
         return not self.base_url
 
     def folder_of(self, file: RemoteFile) -> str:
-        """Return the sub-folder of the data folder in which a file lies."""
+        """Return the sub-folder of the data folder that holds a file."""
         return self.folder if file.folder is None else file.folder
 
     @property
     def remedy(self) -> str:
-        """The end of a sentence about a file that is damaged."""
+        """The remedy at the end of an error about a damaged file."""
         return (
             f"look at it with `ebbflow data verify {self.name}`, then get it again with "
             f"`ebbflow data get {self.name}`."
@@ -245,8 +245,8 @@ _KNOWN = (
 )
 
 SOURCES: dict[str, Source] = {known.name: known for known in _KNOWN}
-"""Every data set known by name. The order of a source's files is the one its reader expects:
-training before testing, images before labels, the vocabulary last."""
+"""Every known data set by name. A source's files are in the order that its reader expects: training
+before test, images before labels, the vocabulary last."""
 
 
 def source(name: str) -> Source:

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data.local_files import Found, opened, reading
+from ebbflow.data.local_files import LocalFiles, opened, reading
 from ebbflow.data.sources import Source
 
 LENGTH = 64
-"""Tokens per text: longer ones are cut, shorter ones filled with padding."""
+"""Tokens per text: longer texts are cut, shorter ones padded."""
 
 Vocabulary = dict[str, int]
 """The number of every word piece; that of ``[PAD]`` is 0."""
@@ -36,11 +36,11 @@ _HEADER = ["label", "text"]
 _ENCODED_AT_ONCE = 4_096
 
 
-def agnews(wanted: Source, found: Found) -> Dataset:
+def agnews(wanted: Source, files: LocalFiles) -> Dataset:
     """Read AG News and tokenise it: ``[CLS] title description [SEP]``, int64 ``[N, 64]``."""
-    train, test, vocabulary_path = found.paths
+    train, test, vocabulary_path = files.paths
     vocabulary = _read_vocabulary(wanted, vocabulary_path)
-    counts = (None, None) if found.subset else (wanted.train, wanted.test)
+    counts = (None, None) if files.subset else (wanted.train, wanted.test)
     return Dataset(
         wanted.name,
         _split(wanted, train, counts[0], vocabulary),
@@ -61,7 +61,7 @@ def _split(wanted: Source, path: Path, count: int | None, vocabulary: Vocabulary
 def _read_csv(wanted: Source, path: Path) -> tuple[list[str], list[int]]:
     """Read rows ``label, title, description`` with labels from 1.
 
-    A file that begins with the line ``label,text`` has these two columns, and labels from 0.
+    A file whose first line is ``label,text`` has these two columns, and labels from 0.
     """
     texts: list[str] = []
     labels: list[int] = []
@@ -85,7 +85,7 @@ def _read_csv(wanted: Source, path: Path) -> tuple[list[str], list[int]]:
 
 
 def _read_vocabulary(wanted: Source, path: Path) -> Vocabulary:
-    """Read one word piece a line; the number of a line, from 0, is the piece's number."""
+    """Read one word piece per line, numbered from 0."""
     with reading(path, wanted, UnicodeDecodeError), opened(path) as stream:
         lines = stream.read().decode().removesuffix("\n").split("\n")
     vocabulary = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
@@ -98,7 +98,7 @@ def _read_vocabulary(wanted: Source, path: Path) -> Vocabulary:
 
 
 def tokens(texts: list[str], vocabulary: Vocabulary) -> Tensor:
-    """Return the token numbers of texts, ``[N, 64]``: tokenised once, then kept in the cache."""
+    """Return the token numbers of texts, ``[N, 64]``, cached after the first time."""
     path = platformdirs.user_cache_path("ebbflow") / "tokens" / f"{_key(texts, vocabulary)}.npz"
     numbers = _from_cache(path, len(texts), len(vocabulary))
     if numbers is None:
@@ -112,7 +112,7 @@ def _key(texts: list[str], vocabulary: Vocabulary) -> str:
     digest = hashlib.sha256(f"wordpiece {version('tokenizers')} {LENGTH}".encode())
     for part in (vocabulary, texts):
         digest.update(f"\n{len(part)}\n".encode())
-        # The lengths keep two texts from passing for one.
+        # The lengths tell two texts from one.
         for each in part:
             content = each.encode()
             digest.update(b"%d %b" % (len(content), content))
@@ -120,9 +120,9 @@ def _key(texts: list[str], vocabulary: Vocabulary) -> str:
 
 
 def _from_cache(path: Path, count: int, pieces: int) -> NDArray[Any] | None:
-    """Return the tokens that were kept; None if there are none, or if they are damaged."""
+    """Return the cached tokens, or None if there are none or they are damaged."""
     with suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
-        # Not numpy.load, which leaves a file open that is no whole archive.
+        # Not numpy.load, which leaves the file open if the archive is truncated.
         with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
             kept = np.asarray(archive["tokens"])
         if kept.shape == (count, LENGTH) and kept.dtype.kind == "u" and kept.max() < pieces:
@@ -131,7 +131,7 @@ def _from_cache(path: Path, count: int, pieces: int) -> NDArray[Any] | None:
 
 
 def _to_cache(path: Path, numbers: NDArray[Any]) -> None:
-    # A cache that cannot be written costs seconds in the next run, and must not fail this one.
+    # An unwritable cache costs the next run a few seconds, and must not make this one fail.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".incoming-") as incoming:
@@ -141,7 +141,7 @@ def _to_cache(path: Path, numbers: NDArray[Any]) -> None:
 
 
 def _encode(texts: list[str], vocabulary: Vocabulary) -> NDArray[Any]:
-    """Tokenise as BERT's uncased tokenizer does."""
+    """Tokenise like BERT's uncased tokenizer."""
     # The library takes long to import, and is not needed once the tokens are in the cache.
     from tokenizers import Tokenizer  # noqa: PLC0415
     from tokenizers.models import WordPiece  # noqa: PLC0415
@@ -159,8 +159,8 @@ def _encode(texts: list[str], vocabulary: Vocabulary) -> NDArray[Any]:
     tokenizer.enable_truncation(LENGTH)
     tokenizer.enable_padding(pad_id=vocabulary["[PAD]"], pad_token="[PAD]", length=LENGTH)
     numbers = np.empty((len(texts), LENGTH), dtype=np.min_scalar_type(len(vocabulary)))
-    # In pieces: the library's own form of a text takes many times the room of its numbers.
+    # In pieces: the library's encodings take many times the memory of the token numbers.
     for start in range(0, len(texts), _ENCODED_AT_ONCE):
-        some = tokenizer.encode_batch_fast(texts[start : start + _ENCODED_AT_ONCE])
-        numbers[start : start + len(some)] = [encoding.ids for encoding in some]
+        encodings = tokenizer.encode_batch_fast(texts[start : start + _ENCODED_AT_ONCE])
+        numbers[start : start + len(encodings)] = [encoding.ids for encoding in encodings]
     return numbers

@@ -1,10 +1,10 @@
-"""Sessions out of a trace: joins and leaves, and the rules that cut them.
+"""Sessions from a trace of joins and leaves, and the rules that cut it.
 
-A trace says when which device joins and leaves. A ``Cut`` says where one session ends and the next
-begins, and ``from_trace`` makes a roster of the two. Membership is fixed within a session: what
-happens in its course takes effect at the next one's start.
+A trace says when each device joins and leaves. A ``Cut`` says where one session ends and the next
+begins, and ``from_trace`` turns the two into a roster. Membership is fixed within a session: joins
+and leaves during a session take effect at the start of the next.
 
-``ebbflow.data.trace_files`` reads traces, ``ebbflow.data.churn`` draws them at random.
+``ebbflow.data.trace_files`` reads traces; ``ebbflow.data.churn`` draws them at random.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.data.schedule import SLACK, Presence, Roster, check_count, check_positive
 
 SESSION_LIMIT = 1_000_000
-"""Sessions that one trace may yield; more are taken for a slip in the unit of time."""
+"""The most sessions that a trace may yield; more suggest a mistake in the unit of time."""
 
 
 class TraceEvent(NamedTuple):
-    """At ``time`` the device joins, or else leaves."""
+    """A device joins, or else leaves, at ``time``."""
 
     time: float
     device: str
@@ -31,17 +31,16 @@ class TraceEvent(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a trace falls into sessions.
+    """How a trace is cut into sessions.
 
-    ``interval``: the windows [t_0 + i D, t_0 + (i+1) D) with t_0 the first event and D =
-    ``interval`` are the sessions, as far as they start no later than the last event; a window at
-    whose start fewer than ``min_devices`` are present is skipped.
+    ``interval``: the sessions are the windows [t_0 + i D, t_0 + (i+1) D), where t_0 is the first
+    event and D = ``interval``, that start no later than the last event; a window with fewer than
+    ``min_devices`` present at its start is skipped.
 
-    ``change``: the first session starts as soon as ``min_devices`` are present. A new one starts
-    as soon as that many are present and the devices that are here now but were not at the
-    session's start, or the other way round, number at least ``change`` times the devices now
-    present. A device that left and came back in between is no change; 0 starts a session
-    whenever the membership changes.
+    ``change``: the first session starts as soon as ``min_devices`` are present. A new one starts as
+    soon as that many are present and the number of devices that have joined or left since the
+    session's start is at least ``change`` times the number now present. A device that left and came
+    back in between does not count; 0 starts a session whenever the membership changes.
     """
 
     rule: Literal["interval", "change"]
@@ -59,18 +58,18 @@ def from_trace(
 ) -> Roster:
     """Cut a trace into sessions.
 
-    Events of the same time are applied together, and a session's devices are those present right
-    after the events of its first instant. Devices are numbered by their first appearance in the
-    trace, and ``names`` ends with the last one that a session needs.
+    Simultaneous events are applied together, and a session's devices are those present right after
+    the events of its first instant. Devices are numbered in order of their first appearance in the
+    trace, and ``names`` ends with the last device that a session needs.
 
     Args:
         events: joins and leaves; they are sorted by time.
         cut: the rule that starts a session.
-        sessions: take this many and fail if the trace yields fewer; None takes all.
-        round_time: the time one round takes. A session then has max(1, floor(duration /
-            round_time)) rounds. A session of the rule ``interval`` lasts one window; one of the
-            rule ``change`` lasts until the next starts, and the last until the last event, so
-            one that starts there has a single round.
+        sessions: take this many, and fail if the trace yields fewer; None takes all.
+        round_time: the duration of a round. A session then has max(1, floor(duration /
+            round_time)) rounds. Under ``interval`` a session lasts one window; under ``change`` it
+            lasts until the next starts, and the last one until the last event, so that a session
+            starting with that event has a single round.
 
     >>> trace = [TraceEvent(0, "a", True), TraceEvent(1, "b", True), TraceEvent(5, "a", False)]
     >>> from_trace(trace, Cut("interval", interval=2.0)).sessions[1].devices
@@ -80,13 +79,13 @@ def from_trace(
     [((0,), 2), ((0, 1), 8), ((1,), 1)]
     """
     roster = first_sessions(sorted(events, key=attrgetter("time")), cut, sessions, round_time)
-    found = len(roster.sessions)
-    if found == 0 or (sessions is not None and found < sessions):
+    yielded = len(roster.sessions)
+    if yielded == 0 or (sessions is not None and yielded < sessions):
         asked = "at least one is needed" if sessions is None else f"{sessions} are asked for"
         by_time = cut.rule == "interval"
         shorten = "shorten `schedule.interval`" if by_time else "lower `schedule.change`"
         raise EbbflowError(
-            f"The trace yields {found} session{'s' * (found != 1)} where {asked}; lower "
+            f"The trace yields {yielded} session{'s' * (yielded != 1)} where {asked}; lower "
             f"`sessions` or `schedule.min_devices` (now {cut.min_devices}), {shorten}, "
             "or give a longer trace in `schedule.file`."
         )
@@ -98,7 +97,7 @@ def first_sessions(
 ) -> Roster:
     """Return the first ``sessions`` sessions of events sorted by time, or as many as there are.
 
-    Events are taken only as they are needed, so that an endless process can be cut too.
+    Events are consumed only as needed, so that an endless process can be cut, too.
     """
     if sessions is not None:
         check_count("sessions", sessions)
@@ -106,21 +105,21 @@ def first_sessions(
         check_positive("schedule.round_time", round_time)
     numbers: dict[str, int] = {}
     spans = _spans(_numbered(events, numbers), cut)
-    found = tuple(
+    presences = tuple(
         Presence(tuple(sorted(numbers[name] for name in names)), _rounds(duration, round_time))
         for names, duration in islice(spans, SESSION_LIMIT + 1 if sessions is None else sessions)
     )
-    if len(found) > SESSION_LIMIT:
+    if len(presences) > SESSION_LIMIT:
         raise EbbflowError(
             f"The trace yields more than {SESSION_LIMIT:,} sessions; set `sessions`, or "
             "check that `schedule.interval` is in the trace's unit of time."
         )
-    last = max((presence.devices[-1] for presence in found), default=-1)
-    return Roster(tuple(islice(numbers, last + 1)), found)
+    last = max((presence.devices[-1] for presence in presences), default=-1)
+    return Roster(tuple(islice(numbers, last + 1)), presences)
 
 
 def _numbered(events: Iterable[TraceEvent], numbers: dict[str, int]) -> Iterator[TraceEvent]:
-    """Pass the events on and give every device its number when it first appears."""
+    """Yield the events unchanged, and number every device when it first appears."""
     for event in events:
         numbers.setdefault(event.device, len(numbers))
         yield event
@@ -173,13 +172,13 @@ def _windows(events: Iterable[TraceEvent], length: float, least: int) -> Iterato
     for time, instant in groupby(events, key=attrgetter("time")):
         if origin is None:
             origin = time
-        # A window that starts before this instant sees the devices of before it.
+        # A window that starts before this instant has the devices from before it.
         while origin + (window + SLACK) * length < time:
             if len(present) >= least:
                 yield _Span(frozenset(present), length)
                 window += 1
             else:
-                # The next windows, however many, find as few devices until this instant.
+                # Every window until this instant has equally few devices: skip them all.
                 window = max(window + 1, math.ceil((time - origin) / length - SLACK))
         _apply(instant, present)
     if (

@@ -1,7 +1,6 @@
 """Traces from files: CSV or JSON Lines, one join or leave per line.
 
-Every file is checked as a whole before anything is made of it, and what is wrong with it is told
-with the file and the line.
+A file is checked completely before it is used, and errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _COLUMNS = ("time", "device", "event")
 def read_trace(path: Path) -> list[TraceEvent]:
     """Read joins and leaves from a file, sorted by time; equal times keep the file's order.
 
-    A name in ``.jsonl`` or ``.ndjson`` is read as JSON Lines, one object per line; any other as
-    CSV with a header line. Both carry ``time``, ``device`` and ``event`` (``join`` or ``leave``)
-    and may carry more, which is passed over. A time is a number, in any unit, or an ISO-8601
-    timestamp, which becomes seconds since 1970; a timestamp without a zone is taken as UTC.
-    Taken in the order of time, a device must be absent when it joins and present when it leaves.
+    A name ending in ``.jsonl`` or ``.ndjson`` is read as JSON Lines, one object per line; any other
+    as CSV with a header line. Both have ``time``, ``device`` and ``event`` (``join`` or ``leave``);
+    anything else is ignored. A time is a number, in any unit, or an ISO-8601 timestamp, which
+    becomes seconds since 1970; a timestamp without a time zone is UTC. In order of time, a device
+    must be absent when it joins and present when it leaves.
     """
     text = _decoded(path)
     lines = path.suffix.lower() in {".jsonl", ".ndjson"}
@@ -65,7 +64,7 @@ def _decoded(path: Path) -> str:
 
 
 def _csv_records(path: Path, text: str) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield line number and named fields of every line below the header that is not blank."""
+    """Yield the line number and the named fields of every non-blank line below the header."""
     reader = csv.reader(io.StringIO(text, newline=""))
     header: list[str] | None = None
     try:
@@ -96,7 +95,7 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[int, dict[str, object]
 
 
 def _json_records(path: Path, text: str) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield line number and object of every line that is not blank."""
+    """Yield the line number and the object of every non-blank line."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -134,7 +133,7 @@ def _event(place: str, record: dict[str, object]) -> TraceEvent:
 
 
 def _seconds(place: str, value: object) -> float:
-    """Return a time that is a number, or a timestamp as seconds since 1970 in UTC."""
+    """Return a numeric time as it is, and a timestamp as seconds since 1970 in UTC."""
     try:
         if isinstance(value, str):
             try:
@@ -157,7 +156,7 @@ def _seconds(place: str, value: object) -> float:
 
 
 def _check_presence(path: Path, events: Iterable[tuple[int, TraceEvent]]) -> None:
-    """Refuse a join of a device that is here and a leave of one that is not."""
+    """Raise an error if a device joins while present or leaves while absent."""
     present: set[str] = set()
     for line, event in events:
         if event.joins == (event.device in present):
