@@ -1,1 +1,1 @@
-"""The configuration: what a user may write, how layers are merged, what is run."""
+"""Configuration: what a user may write, how layers are merged, and what is run."""

@@ -1,4 +1,4 @@
-"""Defaults that depend on the data set: the paper's set-up for its seven, ours for the others."""
+"""Defaults by data set: the paper's set-up for its seven data sets, ours for the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ebbflow.core.registry import RatePair
 
 
 class DatasetDefaults(NamedTuple):
-    """What a data set is trained with; ``rates`` are the first rate and its floor."""
+    """The defaults for one data set; ``rates`` are the first rate and its floor."""
 
     rounds: int
     devices: int
@@ -20,12 +20,12 @@ class DatasetDefaults(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, dict[str, float]]:
-        """The parameters of starts that depend on the data set."""
+        """The starts' parameters that depend on the data set."""
         return {"warm_start": {"scale": self.scale}, "continuous": {"kl": self.kl}}
 
 
 # The paper's set-up and its authors' published rates for its seven data sets, ours for digits and
-# for own data. Algorithms that need other rates have them in `ebbflow.algorithms`.
+# for a user's own data. `ebbflow.algorithms` has the rates of algorithms that need others.
 SETTINGS = {
     "mnist": DatasetDefaults(50, 100, 128, "softmax", (0.001, 0.6)),
     "fmnist": DatasetDefaults(50, 100, 128, "softmax", (0.003, 0.3)),

@@ -1,8 +1,7 @@
-"""How a configuration is put together, the later layer winning.
+"""Merges the layers of a configuration; later layers win.
 
-A TOML file (with the presets that it names below its own keys), presets, command-line shortcuts,
-``--set a.b=c``. Every value remembers the layer it came from, so that an error can say where to
-look.
+The layers are a TOML file (above the presets that it names), presets, command-line shortcuts and
+``--set a.b=c``. Every value remembers its layer, so that an error can say where to look.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from ebbflow.config.schema import Settings, as_list
 from ebbflow.core.errors import EbbflowError, nearest
 
 FORMER_SECTIONS = ("warm_start", "continuous")
-"""Starts whose parameters were keys of a section of their own: ``warm_start.scale``."""
+"""Starts whose parameters used to have their own section, as in ``warm_start.scale``."""
 
 
 class Layers:
-    """Configuration layers put on top of each other, each value with the place it came from."""
+    """Configuration layers on top of each other, each value with the place it came from."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.places: dict[str, str] = {}
         self.notes: list[str] = []
-        """What the user should know of keys that have got other names."""
+        """Sentences for the user about keys that have been renamed."""
 
     def add(self, values: Mapping[str, Any], place: str) -> None:
-        """Put a nested mapping on top."""
+        """Add a nested mapping on top."""
         for written, value in _leaves(values):
             path = self._renamed(written, place)
             node = self.values
@@ -49,13 +48,13 @@ class Layers:
                 node = below
             node[last] = copy.deepcopy(value)
             key = ".".join(path)
-            for old in list(self.places):  # what this value replaces, above or below it
+            for old in list(self.places):  # this value replaces them
                 if key.startswith(old + ".") or old.startswith(key + "."):
                     del self.places[old]
             self.places[key] = place
 
     def _renamed(self, path: tuple[str, ...], place: str) -> tuple[str, ...]:
-        """Return where a value belongs today."""
+        """Return the current path of a value, and note if it was renamed."""
         if len(path) == 2 and path[0] in FORMER_SECTIONS:
             new = ("parameters", *path)
             self.notes.append(f"{'.'.join(path)} ({place}) is called {'.'.join(new)} now")
@@ -63,7 +62,7 @@ class Layers:
         return path
 
     def _refuse_hidden(self, section: str, value: Any) -> None:
-        """Refuse a value that stands where a section belongs, before its keys cover it up."""
+        """Raise an error if a value stands where a section belongs, before keys replace it."""
         if any(key.startswith(f"{section}.") for key in keys()):
             raise EbbflowError(
                 f"{section} = {value!r} ({self.places[section]}) is refused: {section} is a "
@@ -71,7 +70,7 @@ class Layers:
             )
 
     def add_file(self, path: Path) -> None:
-        """Put a TOML file on top, and below it the presets that it names in ``preset``."""
+        """Add the presets that a TOML file names in ``preset``, then the file, on top."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -87,11 +86,11 @@ class Layers:
         self.add(values, str(path))
 
     def add_preset(self, name: str, place: str = "--preset") -> None:
-        """Put a preset on top; ``place`` is where it was named."""
+        """Add a preset on top; ``place`` is where it was named."""
         self.add(preset(name, place), f"preset {name}")
 
     def add_setting(self, text: str) -> None:
-        """Put one ``a.b=c`` on top; c is a TOML value, or a string that needs no quotes."""
+        """Add one ``a.b=c`` on top; c is a TOML value, or a string without quotes."""
         key, equals, value = text.partition("=")
         path = [part.strip() for part in key.split(".")]
         if not equals or not all(path):
@@ -101,13 +100,13 @@ class Layers:
         self.add_key(".".join(path), literal(value.strip()), f"--set {text}")
 
     def add_key(self, key: str, value: Any, place: str) -> None:
-        """Put the value of one dotted key on top."""
+        """Add the value of one dotted key on top."""
         for part in reversed(key.split(".")):
             value = {part: value}
         self.add(value, place)
 
     def config(self) -> Config:
-        """Return the resolved configuration, or say in one sentence what is wrong with it."""
+        """Return the resolved configuration, or raise an error that says what is wrong with it."""
         try:
             return resolve(Settings.model_validate(self.values))
         except ValidationError as error:
@@ -121,7 +120,7 @@ class Layers:
         where = f" ({place})" if place else ""
         if first["type"] == "extra_forbidden":
             return f"unknown key {key}{where}{_suggestion(key)}"
-        # Where a value may be of several kinds, pydantic complains once for each of them.
+        # If a value may have several types, pydantic reports an error for each of them.
         reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
         reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
         value = first["input"]
@@ -130,7 +129,7 @@ class Layers:
         return f"{key} = {shown}{where} is refused: {text}"
 
     def _written(self, location: tuple[int | str, ...]) -> str:
-        """Return the key that the user wrote: pydantic adds list places and union branches."""
+        """Return the key that the user wrote, without pydantic's indices and union branches."""
         path = [str(part) for part in location]
         while path and not any(
             key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
@@ -140,7 +139,7 @@ class Layers:
 
 
 def read_written(config: dict[str, Any], place: str) -> Config:
-    """Return a configuration that any version has written down."""
+    """Return a configuration that this or an earlier version wrote to a file."""
     layers = Layers()
     layers.add(config, place)
     return layers.config()
@@ -157,7 +156,7 @@ def _leaves(
 
 
 def literal(text: str) -> Any:
-    """Return the TOML value that a text stands for, or the text itself.
+    """Parse a text as a TOML value; return the text itself if it is not one.
 
     >>> literal("0.5"), literal("mnist")
     (0.5, 'mnist')
@@ -169,7 +168,7 @@ def literal(text: str) -> Any:
 
 
 def keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """Yield every key that a configuration may hold, with dots.
+    """Yield every dotted key that a configuration may hold.
 
     >>> "partition.overlap" in set(keys())
     True

@@ -1,8 +1,8 @@
-"""A preset for every row of the paper's tables, made when it is asked for.
+"""A preset for every row of the paper's tables, generated on demand.
 
-A row says which data, who holds them and which algorithm; `settings` adds what the paper says about
-all rows alike. What the text and the authors' code do differently is left to the presets
-``authors-code`` and ``paper-text``.
+A row names the data set, the partition and the algorithm; `settings` adds what the paper says about
+all rows. Where the text and the authors' code differ, the presets ``authors-code`` and
+``paper-text`` decide.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "moon": {"mu": 1.0, "tau": 1.0},
     "fedacg": {"momentum": 0.5, "beta": 0.1},
 }
-"""The paper's parameters of the algorithms that have some."""
+"""The paper's parameters of the algorithms that have any."""
 SEEDS = (100, 200, 300)
 METHODS = ("warm_start", "previous", "average")
 DEVICES_IN_ALL = 20
-"""How many devices the appendix has, both groups together, unless a table says otherwise."""
+"""The appendix's total number of devices, both groups together, unless a table differs."""
 
 
 class PaperRow(NamedTuple):
-    """A row of a table; ``devices`` only where it is not what the other tables have."""
+    """A row of a table; ``devices`` is set only if it differs from the other tables."""
 
     dataset: str
     kind: str
@@ -75,7 +75,7 @@ class PaperRow(NamedTuple):
 
 
 class PaperTable(NamedTuple):
-    """Rows that stand together: every combination of what is named."""
+    """Rows of one table: every combination of the values listed."""
 
     datasets: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -95,7 +95,7 @@ class PaperTable(NamedTuple):
         ]
 
     def pattern(self, dataset: str) -> str:
-        """Return the names of one data set's rows, as a shell would write them in braces."""
+        """Return the names of one data set's rows as a shell pattern with braces."""
         return _name(
             dataset,
             _braces(self.kinds),
@@ -134,12 +134,12 @@ def rows() -> dict[str, PaperRow]:
     >>> rows()["svhn-half-moon"].kind
     'half'
     """
-    found = [row for dataset in DATASETS for table in TABLES for row in table.rows(dataset)]
-    return {row.name: row for row in found}
+    ordered = [row for dataset in DATASETS for table in TABLES for row in table.rows(dataset)]
+    return {row.name: row for row in ordered}
 
 
 def patterns() -> Iterator[tuple[str, list[str]]]:
-    """Yield each data set with the names of its presets, shortened by braces.
+    """Yield each data set's title with the names of its presets, as shell patterns.
 
     >>> next(patterns())[1][-1]
     'mnist-partial_overlap-d50-{scaffold,scaffold-authors}'
@@ -149,9 +149,9 @@ def patterns() -> Iterator[tuple[str, list[str]]]:
 
 
 def settings(row: PaperRow) -> dict[str, Any]:
-    """Return all that a row sets, by dotted keys: what `Config` has for its data set, spelled out.
+    """Return all that a row sets, by dotted keys, with the data set's defaults spelled out.
 
-    The appendix reports three transitions, hence one session less, and the first ten rounds. The
+    The appendix reports three transitions, hence one session fewer, and the first ten rounds. The
     window of the other tables is not stated; five rounds fit their numbers best.
     """
     dirichlet = row.kind == "dirichlet"
@@ -162,7 +162,7 @@ def settings(row: PaperRow) -> dict[str, Any]:
     methods = list(METHODS)
     if dirichlet and row.dataset != "agnews":
         methods.append("continuous")
-    found = {
+    values = {
         "dataset": row.dataset,
         "algorithm": [row.algorithm],
         "methods": methods,
@@ -190,12 +190,12 @@ def settings(row: PaperRow) -> dict[str, Any]:
         "parameters.continuous.kl": usual.parameters["continuous"]["kl"],
     }
     for key, value in PARAMETERS.get(row.algorithm, {}).items():
-        found[f"parameters.{row.algorithm}.{key}"] = value
-    return {key: value for key, value in found.items() if value is not None}
+        values[f"parameters.{row.algorithm}.{key}"] = value
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def text(name: str) -> str:
-    """Return a row's preset as TOML; its first line says what it is."""
+    """Return a row's preset as TOML; its first line describes it."""
     row = rows()[name]
     values = settings(row)
     devices = values["partition.devices"]

@@ -1,4 +1,4 @@
-"""Presets by name: TOML files of ebbflow's own, and a row of the paper's tables each."""
+"""Presets by name: TOML files, and one preset per row of the paper's tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ebbflow.core.errors import EbbflowError, nearest
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets: those that are files, then the rows of the paper's tables.
+    """Return the names of all presets: files first, then the rows of the paper's tables.
 
     >>> {"authors-code", "paper-text", "mnist-dirichlet-o0.0-a0.3-moon"} <= set(preset_names())
     True

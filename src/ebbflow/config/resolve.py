@@ -1,4 +1,4 @@
-"""From what a user wrote to what is run: defaults by data set, and keys that contradict."""
+"""From what a user wrote to what is run: defaults by data set, and contradicting keys."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ebbflow.data.names import ALIASES
 
 POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
 LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
-"""Partitions by label, whose number of devices is the total."""
+"""Partitions by label, for which ``partition.devices`` is the total number of devices."""
 
 
 def resolve(settings: Settings) -> Config:
-    """Fill in everything that was left to the data set, and check what keys say of each other."""
+    """Fill in the data set's defaults, and check that keys do not contradict each other."""
     dataset = ALIASES.get(settings.dataset, settings.dataset)
     usual = SETTINGS.get(dataset, OWN_DATA)
     rounds = settings.rounds or usual.rounds
@@ -43,8 +43,10 @@ def resolve(settings: Settings) -> Config:
 
 
 def _parameters(settings: Settings, usual: DatasetDefaults) -> dict[str, dict[str, Any]]:
-    """Return the parameters as given, and those of the methods that depend on the data set."""
-    by_dataset = {name: own for name, own in usual.parameters.items() if name in settings.methods}
+    """Return the data set's parameters of the methods that are run, with the user's on top."""
+    by_dataset = {
+        name: values for name, values in usual.parameters.items() if name in settings.methods
+    }
     return {
         name: {**by_dataset.get(name, {}), **settings.parameters.get(name, {})}
         for name in {**settings.parameters, **by_dataset}
@@ -70,16 +72,16 @@ def _rates(settings: Settings, usual: DatasetDefaults, dataset: str) -> dict[str
     for name in dict.fromkeys([*lr.algorithms, *settings.algorithm]):
         known = ALGORITHMS[name].rates if name in ALGORITHMS else {}
         initial, floor = known.get(dataset, usual.rates)
-        own = lr.algorithms.get(name, RateSettings())
+        overrides = lr.algorithms.get(name, RateSettings())
         rates[name] = {
-            "initial": _first(own.initial, lr.initial, initial),
-            "floor": _first(own.floor, lr.floor, floor),
+            "initial": _first(overrides.initial, lr.initial, initial),
+            "floor": _first(overrides.floor, lr.floor, floor),
         }
     return rates
 
 
 def _first(*values: float | None) -> float:
-    """Return the first value that is there: a floor of zero is one."""
+    """Return the first value that is not None; zero is a value."""
     return next(value for value in values if value is not None)
 
 
@@ -122,7 +124,7 @@ def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
 
 
 def _impossible(wireless: Wireless) -> Iterator[str]:
-    """Yield what no cell can be like."""
+    """Yield what is impossible about a cell."""
     if wireless.min_distance >= wireless.radius:
         yield (
             f"wireless.min_distance = {wireless.min_distance:g} leaves no room for devices in a "
@@ -140,14 +142,14 @@ def _impossible(wireless: Wireless) -> Iterator[str]:
 
 
 def _misplaced(settings: Settings) -> Iterator[str]:
-    """Yield what is said of a schedule that has no use for it."""
+    """Yield settings that the kind of schedule does not use, or needs and lacks."""
     if settings.schedule.kind == "trace":
         if settings.schedule.file is None:
             yield 'schedule.kind = "trace" needs schedule.file: name a CSV or JSON Lines file'
         if settings.partition.devices is not None:
             yield (
                 f"partition.devices = {settings.partition.devices} has no use with a trace, which "
-                "says itself who is here: leave it out"
+                "says itself which devices are present: leave it out"
             )
     elif settings.schedule.file is not None:
         yield (

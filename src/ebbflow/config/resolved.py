@@ -1,4 +1,4 @@
-"""The configuration that is run: settings with every value filled in."""
+"""The configuration that is run: settings with all values filled in."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class ModelChoice(schema.ModelSettings):
 
 
 class PartitionChoice(schema.PartitionSettings):
-    """Who holds which samples; ``overlap`` is None where labels are not divided in two groups."""
+    """Who holds which samples; ``overlap`` is None if labels are not divided into two groups."""
 
     @property
     def device_count(self) -> int:
-        """The number of devices, which a trace says itself."""
-        return _given(self.devices, "partition.devices")
+        """The number of devices; a trace has none here, for it names its devices itself."""
+        return _required(self.devices, "partition.devices")
 
     @property
     def sample_count(self) -> int:
-        """How many samples each device draws from a pool."""
-        return _given(self.samples, "partition.samples")
+        """The number of samples that each device draws from a pool."""
+        return _required(self.samples, "partition.samples")
 
 
 class LocalTraining(schema.LocalSettings):
@@ -33,7 +33,7 @@ class LocalTraining(schema.LocalSettings):
 
 
 class Rate(schema.RateSettings):
-    """An algorithm's first rate, and its floor as a fraction of that."""
+    """An algorithm's first rate, and its floor as a fraction of the first rate."""
 
     initial: float
     floor: float
@@ -46,7 +46,7 @@ class LearningRate(schema.LearningRateSettings):
 
 
 class Pilot(schema.PilotSettings):
-    """The first P sessions and the pilot model made of them."""
+    """The first P sessions and the pilot model built from them."""
 
     rounds: Count
 
@@ -65,14 +65,14 @@ class HistoryChoice(schema.HistorySettings):
 
     @property
     def size(self) -> int:
-        """How many are kept, where not all are."""
-        return _given(self.limit, "history.limit")
+        """How many are kept, unless all are."""
+        return _required(self.limit, "history.limit")
 
 
 class Config(schema.Settings):
     """One experiment: every combination of methods, algorithms and seeds on one setting.
 
-    It holds every value that the run depends on; None has a meaning of its own where it is left.
+    It holds every value that the run depends on; where a value is still None, None means something.
     """
 
     rounds: Count
@@ -85,7 +85,7 @@ class Config(schema.Settings):
     history: HistoryChoice
 
 
-def _given(value: int | None, key: str) -> int:
+def _required(value: int | None, key: str) -> int:
     if value is None:
         raise ValueError(f"{key} is asked for where it has no meaning")
     return value

@@ -1,8 +1,8 @@
-"""The settings of an experiment: what a user may write, and what each key may hold.
+"""The settings of an experiment: the keys a user may write, and the values each may hold.
 
-`ebbflow.config.merge` puts settings together from files, presets and options;
-`ebbflow.config.resolve` fills in what is left to the data set, and `ebbflow.config.resolved` is
-what comes out: the configuration that is run.
+`ebbflow.config.merge` merges settings from files, presets and options; `ebbflow.config.resolve`
+fills in the data set's defaults, and the result, `ebbflow.config.resolved`, is the configuration
+that is run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 
 def as_list(value: Any) -> Any:
-    """Return a single value as a list of one."""
+    """Return a list unchanged, and any other value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -44,7 +44,7 @@ def _with_infinity(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 
-# JSON has no infinity: in summary.json it is the word "inf", which a setting may say too.
+# JSON has no infinity: summary.json has the string "inf" instead, which a setting may be, too.
 Parameter = Annotated[
     bool | int | float | str,
     BeforeValidator(_with_infinity),
@@ -55,7 +55,7 @@ Parameters = dict[str, dict[str, Parameter]]
 
 
 class Section(BaseModel):
-    """A table of a configuration file: unknown keys and other types are refused."""
+    """A table of a configuration file; unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -77,9 +77,9 @@ class ModelSettings(Section):
 class PartitionSettings(Section):
     """Who holds which samples.
 
-    ``devices`` is the number per session for the Dirichlet kinds and the number in all for the
-    others (two_shard, half, partial_overlap, distinct), which have no use for overlap and alpha.
-    ``samples`` is what each device draws from a ``pool``, where samples are not divided.
+    ``devices`` is the number per session for the Dirichlet kinds and the total for the others
+    (two_shard, half, partial_overlap, distinct), which do not use overlap and alpha. ``samples`` is
+    the number that each device draws from a ``pool``, where samples are not divided.
     """
 
     kind: str = "dirichlet"
@@ -90,11 +90,11 @@ class PartitionSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """Who is here in which session.
+    """Which devices are present in which session.
 
     ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
     leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present
-    on average), random stays and returns. ``cut`` says where the last two are cut into sessions.
+    on average), random stays and returns. ``cut`` says how the last two are cut into sessions.
     """
 
     kind: Literal["groups", "trace", "random"] = "groups"
@@ -111,9 +111,9 @@ class ScheduleSettings(Section):
 
 
 class ParticipationSettings(Section):
-    """The paper's A^(s,t): which of those present take part in a round.
+    """The paper's A^(s,t): which of the devices present take part in a round.
 
-    ``weighting``: all are equally likely and count D_k, or they are drawn by D_k and count alike.
+    ``weighting``: all are equally likely and weighted by D_k, or drawn by D_k and weighted equally.
     """
 
     share: Share = None
@@ -131,7 +131,7 @@ class LocalSettings(Section):
 
 
 class RateSettings(Section):
-    """A session's first rate, and its floor as a fraction of that."""
+    """A session's first rate, and its floor as a fraction of the first rate."""
 
     initial: Positive | None = None
     floor: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -140,7 +140,8 @@ class RateSettings(Section):
 class LearningRateSettings(RateSettings):
     """(lr0 - lr_min)(1 - t/T)^power + lr_min with lr_min = floor lr0, restarted in every session.
 
-    ``algorithms`` holds rates of single algorithms; ``file`` a rate for every round instead.
+    ``algorithms`` holds the rates of single algorithms; ``file`` lists a rate for every round
+    instead.
     """
 
     power: Positive = 0.9
@@ -149,10 +150,10 @@ class LearningRateSettings(RateSettings):
 
 
 class PilotSettings(Section):
-    """The first P sessions and the pilot model made of them.
+    """The first P sessions and the pilot model built from them.
 
-    ``carry_over``: session P+1 goes on from the last pilot model (the text) or starts afresh from
-    the initial model (the authors' code).
+    ``carry_over``: session P+1 continues from the last pilot session's model (the paper's text) or
+    starts afresh from the initial model (the authors' code).
     """
 
     sessions: Count = 1
@@ -176,10 +177,10 @@ class ProbeSettings(Section):
 
 
 class BoundarySettings(Section):
-    """What becomes of an algorithm's state when a session ends.
+    """What happens to an algorithm's state when a session ends.
 
-    ``reset``: server and devices start afresh. ``keep``: devices that come back have theirs, and
-    the server's is made anew from those of the devices that are here.
+    ``reset``: server and devices start afresh. ``keep``: returning devices keep theirs, and the
+    server's is rebuilt from the states of the devices present.
     """
 
     state: Literal["reset", "keep"] = "reset"
@@ -188,7 +189,7 @@ class BoundarySettings(Section):
 class HistorySettings(Section):
     """Which past sessions are kept: all, the last ``limit``, or the most diverse ``limit``.
 
-    ``distance`` tells how diverse they are; by default it is the warm start's.
+    ``distance`` measures how diverse they are; by default it is the warm start's.
     """
 
     keep: Literal["all", "last", "diverse"] = "all"
@@ -197,10 +198,10 @@ class HistorySettings(Section):
 
 
 class EngineSettings(Section):
-    """How the work is done; of all this only ``kind`` and ``fused`` change results, by rounding.
+    """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
-    ``fused``: whether softmax regression uses the native kernel, where that was built.
-    ``state_memory``: MiB of what a method's devices remember, beyond which a mapped file holds it.
+    ``fused``: whether softmax regression uses the native kernel, if it was built.
+    ``state_memory``: MiB of device states per method; beyond that they are kept in a mapped file.
     """
 
     kind: Literal["vectorised", "sequential"] = "vectorised"
@@ -211,12 +212,12 @@ class EngineSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """How often the run is saved within a session (it always is at a session's end)."""
+    """How often a run is saved within a session (it is always saved at the end of one)."""
 
     seconds: Positive = 30.0
 
 
-# One value for all devices, or a list dealt out in turn: device k has number k mod n of it.
+# One value for all devices, or a list of n in which device k has entry k mod n.
 PerDevice = Positive | Annotated[list[Positive], Field(min_length=1)]
 Speeds = NotNegative | Annotated[list[NotNegative], Field(min_length=1)]
 
@@ -224,10 +225,11 @@ Speeds = NotNegative | Annotated[list[NotNegative], Field(min_length=1)]
 class Wireless(Section):
     """What a round costs on the air: the paper's table Simulation Parameters, in SI units.
 
-    Nothing here changes what is learned: `ebbflow cost` reads it. Values that may differ by device
-    take a list, dealt out in turn. ``allocation``: the system's ``bandwidth`` W shared equally by
-    the participants, shared so that all finish together, or W for every device. ``parameters`` and
-    ``complexity`` are N_p and phi, by default those of the paper's table or counted on the model.
+    Only `ebbflow cost` reads these values; they do not affect training. Values that may differ by
+    device take a list, assigned to devices in turn. ``allocation``: the ``bandwidth`` W is shared
+    equally by the participants, shared so that all finish together, or W for every device.
+    ``parameters`` and ``complexity`` are N_p and phi, by default from the paper's table or counted
+    on the model.
     """
 
     carrier: Positive = 3.5e9
@@ -259,7 +261,7 @@ class Wireless(Section):
 
 
 class Settings(Section):
-    """What a user may write about an experiment; what is None is left to the data set."""
+    """What a user may write about an experiment; None leaves a value to the data set's default."""
 
     dataset: str = "digits"
     algorithm: Names = ["fedavg"]
@@ -301,4 +303,4 @@ SHORTCUTS = {
     "methods": "methods",
     "window": "window",
 }
-"""The names that the command line and `ebbflow.compare` take, and the keys they stand for."""
+"""Shortcuts of the command line and `ebbflow.compare`, and the keys they stand for."""

@@ -1,4 +1,4 @@
-"""Settings as a TOML text that people read."""
+"""Settings as readable TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Return dotted keys as TOML, section after section in the order of their first keys.
+    """Return dotted keys as TOML, sections in the order of their first keys.
 
     >>> print(toml({"seeds": [100, 200], "lr.power": 0.9}, {"lr.power": "as ever"}), end="")
     seeds = [100, 200]
@@ -29,7 +29,7 @@ def toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None)
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    # Numbers are written alike in Python and in TOML, inf and nan too; strings as in JSON.
+    # Python writes numbers as TOML does, inf and nan included; strings are written as in JSON.
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False)
