@@ -1,1 +1,1 @@
-"""Run folders: what is written while a run goes on, and how it is read back."""
+"""Run folders: what a run writes, and how it is read back."""

@@ -1,4 +1,4 @@
-"""Checkpoints: a JSON file that names a file of tensors, and how long the line files were."""
+"""Checkpoints: a JSON file with the name of a tensor file and the lengths of the line files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHECKPOINT = "checkpoint.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a run has come: seed, session and round that are over, and facts of each track."""
+    """How far a run has come: the seed, session and round completed, and facts about each track."""
 
     config: dict[str, Any]
     seed: int

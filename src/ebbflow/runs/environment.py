@@ -1,4 +1,4 @@
-"""What the figures were measured on and with."""
+"""The machine and the versions that results were computed with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BF16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 
 def _field(path: str, name: str) -> str:
-    """Return the first line of a /proc file that has this name."""
+    """Return the value of the first line with this name in a /proc file."""
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -39,10 +39,10 @@ def instructions() -> str:
 
 
 def machine() -> dict[str, str]:
-    """Return what the machine is, as far as it says so."""
+    """Return a description of the machine, as far as it is known."""
     memory = _field("/proc/meminfo", "MemTotal").split()
     release = platform.release().partition("-")[0]
-    found = {
+    facts = {
         "processor": _field("/proc/cpuinfo", "model name") or platform.machine(),
         "family, model": f"{_field('/proc/cpuinfo', 'cpu family')}, "
         f"{_field('/proc/cpuinfo', 'model')}",
@@ -52,9 +52,9 @@ def machine() -> dict[str, str]:
         "bfloat16 instructions": "yes" if has_bf16() else "no",
         "instructions": instructions(),
     }
-    return {key: value for key, value in found.items() if value.strip(", ")}
+    return {key: value for key, value in facts.items() if value.strip(", ")}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
+    """Return the versions of Python and of the libraries that compute."""
     return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}

@@ -1,9 +1,9 @@
-"""The run folder: a run that explains itself and survives a crash.
+"""The run folder, from which a run can be understood, and resumed after a crash.
 
-Nothing is lost but the rounds since the last checkpoint, and those come out the same again, bit by
-bit, because every draw is a function of names. The order of writing makes it so: history entries
-first, then the checkpoint that refers to them (with the lengths of the line files at that moment),
-and only then are entries deleted that the checkpoint no longer needs.
+A crash loses only the rounds since the last checkpoint, and those are computed again bit for bit,
+because every draw is a function of names. The order of writing ensures this: history entries first,
+then the checkpoint that refers to them (with the lengths of the line files at that moment), and
+only then are the entries deleted that the checkpoint no longer needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open a run folder to start its run or to go on with it."""
+        """Open a run folder to start or resume its run."""
         records.check_run(path)
         folder = cls(path)
         folder._acquire()
@@ -48,7 +48,7 @@ class RunFolder:
             ) from None
 
     def close(self) -> None:
-        """Close the line files and let others write."""
+        """Close the line files and release the lock."""
         for file in self._lines.values():
             file.close()
         self._lines.clear()
@@ -71,15 +71,15 @@ class RunFolder:
         self._lines[name].flush()
 
     def line_lengths(self) -> dict[str, int]:
-        """Return how long the line files are, once all of them has reached the disk."""
+        """Return the lengths of the line files, after all their content has reached the disk."""
         for file in self._lines.values():
             os.fsync(file.fileno())
-        # From the disk: after a resume a file may not have been written to yet.
+        # From the disk: after a resume, a file may not have been opened yet.
         paths = [self.path / name for name in LINE_FILES]
         return {path.name: path.stat().st_size for path in paths if path.exists()}
 
     def cut_lines(self, lengths: dict[str, int]) -> None:
-        """Cut the line files back to the lengths that they had at a checkpoint."""
+        """Truncate the line files to their lengths at a checkpoint."""
         for name in LINE_FILES:
             lines = self.path / name
             kept = lengths.get(name, 0)
@@ -90,8 +90,8 @@ class RunFolder:
                 )
             if size > kept:
                 os.truncate(lines, kept)
-        records.read_rounds(self.path)  # a damaged line is better noticed now than at the end
+        records.read_rounds(self.path)  # notice a damaged line now rather than at the end
 
     def history(self, algorithm: str, method: str, seed: int) -> Path:
-        """Return where a method's past sessions are kept."""
+        """Return the folder of a method's past sessions."""
         return self.path / records.HISTORY / algorithm / method / f"seed-{seed}"

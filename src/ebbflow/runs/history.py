@@ -1,6 +1,6 @@
 """A method's past on disk: one safetensors file per session, and a manifest of checksums.
 
-No pickle anywhere: opening a history from a stranger runs none of their code.
+Nothing is pickled: opening a stranger's history runs none of their code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PILOT = "pilot.safetensors"
 
 
 class _Tensors(Protocol):
-    """What safetensors gives access to."""
+    """The interface of an open safetensors file."""
 
     def keys(self) -> list[str]: ...
     def get_tensor(self, name: str) -> Tensor: ...
@@ -34,7 +34,7 @@ class _Tensors(Protocol):
 
 
 class _File:
-    """A file of a history: checked once, then mapped whenever some of it is read."""
+    """A file of a history: checked once, then mapped whenever part of it is read."""
 
     def __init__(self, path: Path, digest: str | None) -> None:
         self.path = path
@@ -42,15 +42,15 @@ class _File:
         self._checked = False
 
     def check(self) -> None:
-        """Compare the file with its checksum, the first time."""
+        """Compare the file with its checksum, the first time only."""
         if self._checked:
             return
         try:
             with self.path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             raise self._missing() from None
-        if found != self._digest:
+        if digest != self._digest:
             raise EbbflowError(
                 f"the history entry {self.path} does not match its checksum in {MANIFEST}: it was "
                 f"changed or damaged; {RESTORE}"
@@ -59,7 +59,7 @@ class _File:
 
     @contextmanager
     def tensors(self) -> Iterator[_Tensors]:
-        """Give access to the tensors; only those that are asked for leave the disk."""
+        """Give access to the tensors; only those that are accessed are read from disk."""
         self.check()
         try:
             with safe_open(self.path, framework="pt") as opened:
@@ -76,7 +76,7 @@ class _File:
 
 
 class _Shape(NamedTuple):
-    """What every entry of a history consists of."""
+    """The layouts and the sketch plan that all entries of a history share."""
 
     layout: Layout
     buffer_layout: Layout
@@ -86,9 +86,9 @@ class _Shape(NamedTuple):
 class StoredSession(PastSession):
     """A past session on disk, of which nothing is in memory.
 
-    ``model``, ``signature`` and ``sketch`` are read anew each time, from a mapping that lasts no
-    longer than that: no file stays open, and an entry may be deleted at any time. What they return
-    is a copy, for the tensors of a file do not lie in the order of a flat vector.
+    ``model``, ``signature`` and ``sketch`` map the file, read it and close it again each time, so
+    that an entry may be deleted at any time. They return copies, because the tensors of a file are
+    not in the order of a flat vector.
     """
 
     def __init__(self, number: int, file: _File, shape: _Shape, signed: bool) -> None:
@@ -100,7 +100,7 @@ class StoredSession(PastSession):
 
     @property
     def signed(self) -> bool:
-        """Whether there is a signature; reads none."""
+        """Whether there is a signature, without reading it."""
         return self._signed
 
     @property
@@ -119,7 +119,7 @@ class StoredSession(PastSession):
 
     @property
     def sketch(self) -> Sketch | None:
-        """The signature's sketch, if one of the running kind was kept."""
+        """The signature's sketch, if one for the current plan was stored."""
         if self._shape.plan is None:
             return None
         names = _sketch_names(self._shape.plan)
@@ -130,10 +130,10 @@ class StoredSession(PastSession):
 
 
 class Store:
-    """The history of one method of one run, in a folder of its own.
+    """The history of one method of one run, in its own folder.
 
-    Parameters are stored by their names (``theta/weight`` ...), so that any tool that reads
-    safetensors can use a past model; ``signature/...`` holds the pseudo-gradient, and with a plan
+    Parameters are stored by name (``theta/weight`` ...), so that any tool that reads safetensors
+    can use a past model; ``signature/...`` holds the pseudo-gradient and, if there is a plan,
     ``sketch/...`` its sketch.
     """
 
@@ -148,17 +148,17 @@ class Store:
         self._shape = _Shape(layout, buffer_layout, plan)
 
     def write(self, entry: PastSession, **facts: Any) -> PastSession:
-        """Save one past session, with facts about it for the manifest; return it as it lies there.
+        """Save one past session, with facts about it for the manifest.
 
-        The entry that is returned holds nothing in memory.
+        Returns the session as an entry on disk, which holds nothing in memory.
         """
         tensors = self._tensors(entry.model)
         signature = entry.signature
         if signature is not None:
             tensors |= _named(signature, self._shape.layout, "signature")
             if self._shape.plan is not None:
-                made = sketch.sketch(signature, self._shape.plan)
-                tensors |= dict(zip(_sketch_names(self._shape.plan), made, strict=True))
+                sketched = sketch.sketch(signature, self._shape.plan)
+                tensors |= dict(zip(_sketch_names(self._shape.plan), sketched, strict=True))
         name = _name(entry.number)
         digest = self._save(name, tensors, {"session": entry.number, **facts})
         file = _File(self.folder / name, digest)
@@ -169,12 +169,12 @@ class Store:
         self._save(PILOT, self._tensors(pilot), {})
 
     def read(self, session: int) -> PastSession:
-        """Return one past session after checking its digest and its shape."""
+        """Return one past session, after checking its checksum and its shape."""
         (entry,) = self.read_all([session])
         return entry
 
     def read_all(self, sessions: Iterable[int]) -> list[PastSession]:
-        """Return past sessions after checking their digests and shapes."""
+        """Return past sessions, after checking their checksums and shapes."""
         files = self._files()
         return [self._checked(session, files) for session in sessions]
 
@@ -189,7 +189,7 @@ class Store:
         }
         if len(kept) == len(files):
             return
-        # The manifest first: a file without a line is rubbish, a line without a file a loss.
+        # The manifest first: an unlisted file is harmless, a listed one that is missing is not.
         self._write_manifest(kept)
         for name in files.keys() - kept.keys():
             (self.folder / name).unlink(missing_ok=True)
@@ -248,16 +248,17 @@ def _model(tensors: _Tensors, shape: _Shape) -> ModelState:
 
 def _flat(tensors: _Tensors, layout: Layout, prefix: str) -> Tensor:
     _check_shapes(tensors, layout, prefix)
-    # Views of the mapped file; putting them end to end copies them out of it.
+    # Views of the mapped file; flattening copies them.
     return vector.flatten({n: tensors.get_tensor(f"{prefix}/{n}") for n in layout.names}, layout)
 
 
 def _check_shapes(tensors: _Tensors, layout: Layout, prefix: str) -> None:
     wanted = {f"{prefix}/{n}": shape for n, shape in zip(layout.names, layout.shapes, strict=True)}
-    found = _shapes(tensors, prefix)
-    if found != wanted:
+    shapes = _shapes(tensors, prefix)
+    if shapes != wanted:
         raise EbbflowError(
-            f"a history entry holds {found} where {wanted} is expected: it belongs to another model"
+            f"a history entry holds {shapes} where {wanted} is expected: it belongs to another "
+            "model"
         )
 
 

@@ -1,4 +1,4 @@
-"""The files that the histories of a run consist of, and whether they are intact."""
+"""The history files of a run, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ebbflow.runs.records import HISTORY, MANIFEST, check_run, read_manifest
 
 
 class KeptFile(NamedTuple):
-    """One file of a history: whose it is, and what the manifest says about it."""
+    """One file of a history: which method and seed it belongs to, and its manifest entry."""
 
     algorithm: str
     method: str
@@ -20,7 +20,7 @@ class KeptFile(NamedTuple):
 
     @property
     def state(self) -> str:
-        """``ok``, ``missing`` or ``damaged``, from the checksum in the manifest."""
+        """``ok``, ``missing`` or ``damaged``, judged by the checksum in the manifest."""
         if not self.path.exists():
             return "missing"
         return "ok" if sha256(self.path.read_bytes()) == self.facts["sha256"] else "damaged"

@@ -1,4 +1,4 @@
-"""What a run leaves behind, read without torch."""
+"""The files of a run folder, read without importing torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESTORE = "restore the file, or start a new run"
 
 
 class Round(NamedTuple):
-    """What one method reached in one round: one line of ``metrics.jsonl``.
+    """The result of one method in one round: one line of ``metrics.jsonl``.
 
     ``accuracy`` is in percent, over the test samples of the labels present in the session, after
     the round's aggregation; rounds and sessions count from one.
@@ -43,7 +43,7 @@ class Round(NamedTuple):
 
 
 def claim_folder(path: Path, config: dict[str, Any]) -> None:
-    """Make a new run folder with a configuration in it; never one that is in use."""
+    """Create a new run folder with its configuration; raise an error if it is in use."""
     if (path / CONFIG).exists():
         raise EbbflowError(
             f"{path} already holds a run: go on with it by `ebbflow resume {path}`, or choose "
@@ -53,7 +53,7 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
         raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # TOML has no null: what is left out is left to the defaults, which are resolved again.
+        # TOML has no null: values left out are filled in with the defaults again on reading.
         write_atomically(path / CONFIG, tomli_w.dumps(_without_none(config)).encode())
     except OSError as error:
         raise EbbflowError(
@@ -85,8 +85,8 @@ class Records:
     """The outcome of an experiment.
 
     ``rounds`` holds every round of every method, ``rows`` the window accuracies as in
-    ``summary.json``, ``events`` what happened besides (each session's start with the past sessions
-    it drew on, warnings); ``folder`` is where the files are, if any were written.
+    ``summary.json``, ``events`` everything else (each session's start with the past sessions it
+    drew on, costs, warnings); ``folder`` is the run folder, if there is one.
     """
 
     config: dict[str, Any]
@@ -97,7 +97,7 @@ class Records:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON Lines file, up to a line that a crash cut short."""
+    """Yield the objects of a JSON Lines file, except a last line that a crash cut short."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as lines:
@@ -107,7 +107,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object that a file of a run folder holds."""
+    """Return the object in a JSON file of a run folder."""
     try:
         return _object(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -116,16 +116,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise EbbflowError(f"{where} is no JSON object: {RESTORE}")
-    return found
+    return content
 
 
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what a history folder holds: facts and checksum of each file."""
+    """Return the facts and the checksum of each file in a history folder."""
     path = folder / MANIFEST
     if not path.exists():
         return {}

@@ -11,9 +11,9 @@ import numpy as np
 from ebbflow.core.types import PastSession
 
 Retention = Callable[[Sequence[PastSession]], list[int]]
-"""From the entries, oldest first, the places of those to keep, in order."""
+"""From the entries, oldest first, to the places of those to keep, in order."""
 
-EXHAUSTIVE = 20_000  # subsets tried one by one; beyond that entries are dropped one at a time
+EXHAUSTIVE = 20_000  # try every subset up to this many; beyond it drop entries one at a time
 
 
 def keep_all(entries: Sequence[PastSession]) -> list[int]:
@@ -29,10 +29,10 @@ def keep_last(limit: int) -> Retention:
 def keep_diverse(limit: int, distance: Callable[[PastSession, PastSession], float]) -> Retention:
     """Return the rule that keeps the ``limit`` entries whose smallest distance is largest.
 
-    Among equally diverse choices the one with the newest entries wins, so that a session seen again
-    replaces its older twin. While few subsets exist all are tried, which is exact; a history that
-    grows by one entry per session never needs more. Otherwise one of the closest pair is dropped,
-    again and again.
+    Among equally diverse choices the one with the newest entries wins, so that a repeated session
+    replaces its older twin. If there are few subsets, all are tried, which is exact; a history that
+    grows by one entry per session never needs more. Otherwise, one of the closest pair is dropped
+    repeatedly.
     """
 
     def keep(entries: Sequence[PastSession]) -> list[int]:
@@ -59,7 +59,7 @@ def _spread(apart: np.ndarray[tuple[int, int], np.dtype[np.float64]], kept: Sequ
 
 
 def _most_redundant(apart: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> int:
-    """Return the entry of the closest pair to drop: the one nearer to the rest, else the older."""
+    """Return which of the closest pair to drop: the one nearer to the rest, or else the older."""
     i, j = divmod(int(apart.argmin()), len(apart))
     nearest_i = np.delete(apart[i], j).min(initial=math.inf)
     nearest_j = np.delete(apart[j], i).min(initial=math.inf)

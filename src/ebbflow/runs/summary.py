@@ -13,7 +13,7 @@ Curve = Sequence[float]
 
 
 class Key(NamedTuple):
-    """Whose curve: one method under one seed in one session."""
+    """The method, seed and session that a curve belongs to."""
 
     algorithm: str
     method: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 def transition(session: int, pilot: int) -> int | None:
-    """Return k for the start of session P+2+k, the k-th at which there is a choice; else None.
+    """Return k for session P+2+k, the k-th that starts with a choice of models; else None.
 
     >>> [transition(s, 1) for s in range(1, 8)]
     [None, None, None, 1, 2, 3, 4]
@@ -32,16 +32,16 @@ def transition(session: int, pilot: int) -> int | None:
 
 
 def curves(rounds: Iterable[Round]) -> dict[Key, list[float]]:
-    """Return the accuracies of every method, seed and session, in the order of the rounds."""
-    found: dict[Key, list[tuple[int, float]]] = {}
+    """Return the accuracies of every method, seed and session, in order of rounds."""
+    points: dict[Key, list[tuple[int, float]]] = {}
     for r in rounds:
         key = Key(r.algorithm, r.method, r.seed, r.session)
-        found.setdefault(key, []).append((r.round, r.accuracy))
-    return {key: [accuracy for _, accuracy in sorted(found[key])] for key in sorted(found)}
+        points.setdefault(key, []).append((r.round, r.accuracy))
+    return {key: [accuracy for _, accuracy in sorted(points[key])] for key in sorted(points)}
 
 
 def window_accuracy(accuracies: Curve, window: int) -> float:
-    """Return the mean accuracy of a session's first ``window`` rounds (all, where it has fewer).
+    """Return the mean accuracy of a session's first ``window`` rounds (all, if it has fewer).
 
     >>> window_accuracy([10.0, 20.0, 90.0], 2)
     15.0
@@ -54,7 +54,7 @@ def summary_rows(
 ) -> list[dict[str, Any]]:
     """Return one row per algorithm, method, seed, session and window.
 
-    ``setting`` holds what all rows share: dataset, partition, overlap, alpha.
+    ``setting`` holds what all rows have in common: dataset, partition, overlap, alpha.
     """
     return [
         {

@@ -1,1 +1,1 @@
-"""What a method remembers from session to session, for the simulator and real federations."""
+"""What a method remembers between sessions, for the simulator and for real federations."""

@@ -1,9 +1,9 @@
 """What a method remembers, and how a session begins and ends.
 
 This is the server's side of the paper's Algorithm 1, without its rounds: `begin` is
-"Pseudo-Gradient Computation" and "Initial Model Construction", `finish` saves w^(s,T+1) and makes
-the pilot model. Neither knows data, devices or an engine: between the two, a simulation or a real
-federation trains ``memory.model`` in rounds.
+"Pseudo-Gradient Computation" and "Initial Model Construction"; `finish` saves w^(s,T+1) and builds
+the pilot model. Neither knows about data, devices or engines: between the two, a simulation or a
+real federation trains ``memory.model`` in rounds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Memory:
     """What one method remembers.
 
     Attributes:
-        model: The global model w^(s,t), wherever training has left it.
-        pilots: The final models of the pilot sessions so far, until the pilot model is made.
+        model: The current global model w^(s,t).
+        pilots: The final models of the pilot sessions so far, until the pilot model is built.
         pilot: The pilot model w_Pilot, once session P is over.
         past: The kept sessions after the pilot sessions, oldest first (the lists Q1 and Q2).
-        start: Where the running session started.
+        start: Where the current session started.
 
     Tensors are replaced, never changed in place, so that memories may share them.
     """
@@ -43,10 +43,10 @@ class SessionRules(NamedTuple):
 
     Attributes:
         pilot_sessions: P.
-        combine: How the pilot model is made: the plain average, or an exponential moving one.
+        combine: How the pilot model is built: plain or exponential moving average.
         decay: The moving average's beta.
-        carry_over: Whether session P+1 goes on from the last pilot session, as in the paper's text,
-            or starts afresh from the initial model, as in its authors' code.
+        carry_over: Whether session P+1 continues from the last pilot session, as in the paper's
+            text, or starts afresh from the initial model, as in its authors' code.
         retention: Which past sessions are kept.
     """
 
@@ -76,17 +76,17 @@ def begin(
     probe: Probe,
     known_labels: tuple[int, ...] = (),
 ) -> StartingPoint:
-    """Choose w^(s,1), remember where it came from, and return it.
+    """Choose w^(s,1), remember where it came from, and return the starting point.
 
     Args:
         memory: The method's memory; its model is the session's starting model afterwards.
         session: The number s of the session, from one.
-        start: How the method starts sessions; pilot sessions go on from the model that is there.
+        start: How the method starts sessions; pilot sessions continue from the current model.
         rules: How sessions follow each other.
         initial: The model w^(1,1), for a fresh start.
         layout: Where the model's tensors lie in its vector.
         probe: Runs the V auxiliary rounds on devices of this session, if the start asks for it.
-        known_labels: The labels of the session before, if they are known.
+        known_labels: The labels of the previous session, if they are known.
     """
     if rules.is_pilot(session) or memory.pilot is None:
         point = StartingPoint(memory.model)
@@ -108,8 +108,8 @@ def begin(
 
 
 def finish(memory: Memory, session: int, rules: SessionRules) -> None:
-    """Save w^(s,T+1): for the pilot model, or as a past session that later ones may draw on."""
-    # A copy: whatever is done to the running model, the past stays as it was.
+    """Save w^(s,T+1), for the pilot model or as a past session that later ones may draw on."""
+    # A copy: nothing that happens to the current model may change the past.
     final = ModelState(*(tensor.detach().clone() for tensor in on_device(memory.model, "cpu")))
     if rules.is_pilot(session):
         memory.pilots = [*memory.pilots, final]
@@ -126,7 +126,7 @@ def finish(memory: Memory, session: int, rules: SessionRules) -> None:
 def pilot_weights(sessions: int, combine: str, decay: float) -> list[float]:
     """Return the weights of the pilot sessions' models: 1/P each, or the EMA's gamma_s.
 
-    gamma_1 = beta^(P-1) and gamma_s = (1 - beta) beta^(P-s) for s = 2..P, which add up to one.
+    gamma_1 = beta^(P-1) and gamma_s = (1 - beta) beta^(P-s) for s = 2..P; they add up to one.
 
     >>> pilot_weights(3, "ema", 0.5)
     [0.25, 0.25, 0.5]
@@ -138,5 +138,5 @@ def pilot_weights(sessions: int, combine: str, decay: float) -> list[float]:
 
 
 def on_device(model: ModelState, device: str) -> ModelState:
-    """Return a model on another device; itself where it is there."""
+    """Return a model on a device, without copying it if it is there already."""
     return ModelState(model.theta.to(device), model.buffers.to(device))
