@@ -1,1 +1,1 @@
-"""The simulator: who is here when, and Algorithm 1 for any number of methods."""
+"""The simulator: which devices are present when, and Algorithm 1 for any number of methods."""

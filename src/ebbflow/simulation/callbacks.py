@@ -23,7 +23,7 @@ class Callback:
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """Handle a round that is over and evaluated in every track."""
+        """Handle a round that has been trained and evaluated in every track."""
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """Handle a session that is over: its models are among the past ones."""
+        """Handle the end of a session, whose models are now among the past ones."""

@@ -1,4 +1,4 @@
-"""What a run records besides its rounds: where sessions start, and what they cost."""
+"""Events that a run records besides its rounds: session starts, costs and warnings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def start_events(
     scores: Sequence[Score],
     routes: Sequence[Route],
 ) -> list[dict[str, Any]]:
-    """Return where each method starts, what it drew on and how it is trained, and warnings.
+    """Return events that say where each method starts and how it is trained, and warnings.
 
-    Warnings about the data or the weights come with the first session and name no method.
+    Warnings about data or weights come with the first session and name no method.
     """
     about = {"event": "warning", "seed": world.seed, "session": session.index}
     warnings = world.warnings if session.index == 1 else ()
@@ -64,7 +64,7 @@ def _of_start(
 
 
 def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
-    """Return what a session that is over has cost each method, and what it keeps."""
+    """Return events that say what a finished session has cost each method, and what it keeps."""
     return [
         {
             "event": counters.EVENT,
@@ -77,7 +77,7 @@ def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list
 
 
 def _stored(world: World, track: Track) -> Stored:
-    # At s = P the pilot sessions' models have just been mixed, and let go.
+    # At s = P the pilot sessions' models have just been averaged and deleted.
     temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
     models = len(track.past) + (track.pilot is not None)
     signatures = sum(session.signed for session in track.past)
@@ -94,11 +94,11 @@ def _about(world: World, track: Track, session: Session) -> dict[str, Any]:
     }
 
 
-# --- what beginning and finishing a session cost -------------------------------------------------
+# --- costs of beginning and finishing a session --------------------------------------------------
 
 
 def with_start(costs: Costs, point: StartingPoint) -> Costs:
-    """Return the costs with those of a starting point: distances measured, models mixed."""
+    """Return the costs plus those of a starting point: distances measured, models averaged."""
     costs = charged(costs, counters.COEFFICIENTS, Cost(distances=len(point.distances)))
     drawn_on = vector.counting(list(point.weights.values()))
     return charged(costs, counters.CONSTRUCTION, Cost(mixed=len(drawn_on)))
@@ -107,9 +107,9 @@ def with_start(costs: Costs, point: StartingPoint) -> Costs:
 def with_finish(
     costs: Costs, memory: Memory, session: int, rules: SessionRules, keep: str, limit: int | None
 ) -> Costs:
-    """Return the costs with those of a session that is about to be finished.
+    """Return the costs plus those of finishing a session, which is about to happen.
 
-    ``keep`` and ``limit`` name the rule of retention, of which only diversity costs anything.
+    ``keep`` and ``limit`` name the retention rule, of which only ``diverse`` costs anything.
     """
     if session == rules.pilot_sessions:
         return charged(costs, counters.PILOT, Cost(mixed=len(memory.pilots) + 1))

@@ -1,8 +1,8 @@
-"""Methods in lockstep: over the same devices and mini-batches, and computed once where alike.
+"""Methods in lockstep: same devices, same mini-batches, and shared work where methods agree.
 
-As long as two tracks are in the same place (all are, until the first session at which there is a
-choice) a round is trained and evaluated once for both. A round is evaluated while the next one
-trains.
+As long as two tracks have the same state (all have, until the first session with a choice of
+models), a round is trained and evaluated once for both. A round is evaluated while the next one is
+trained.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ebbflow.simulation.tracks import Track, leaders_of
 from ebbflow.simulation.world import World
 
 Scores = Callable[[], list[Score]]
-"""Waits for the scores of all tracks."""
+"""Waits for the scores of all tracks and returns them."""
 
 
 class Lockstep:
-    """The tracks of one session, led by those that are in a place of their own."""
+    """The tracks of one session; tracks with the same state follow the first of them."""
 
     def __init__(self, world: World, tracks: Sequence[Track], engine: Engine) -> None:
         self.world, self.tracks, self.engine = world, tracks, engine
@@ -33,7 +33,7 @@ class Lockstep:
         self._ahead = sorted(set(self._leaders))
 
     def train(self, cohort: Cohort, rounds: int) -> None:
-        """Train one of a session's ``rounds`` in every track, and charge it."""
+        """Train one of a session's ``rounds`` in every track, and add its cost."""
         leading, rates = self._leading(cohort.round, rounds)
         spent = train_round(self.world, leading, rates, cohort, self.engine)
         costs = dict(zip(self._ahead, spent, strict=True))
@@ -42,11 +42,11 @@ class Lockstep:
         for track, leader in zip(self.tracks, self._leaders, strict=True):
             led = self.tracks[leader]
             track.model, track.server, track.clients = led.model, led.server, led.clients
-            # Whoever follows is charged as if it had been alone.
+            # A follower is charged as if it had trained alone.
             track.costs = charged(track.costs, stage, costs[leader])
 
     def routes(self, cohort: Cohort, rounds: int) -> list[Route]:
-        """Return how each track is trained in such a round."""
+        """Return the engine's path for each track in such a round, and why."""
         lanes = lanes_of(*self._leading(cohort.round, rounds))
         routes = [self.engine.route(lane, cohort) for lane in lanes]
         by_leader = dict(zip(self._ahead, routes, strict=True))
@@ -58,7 +58,7 @@ class Lockstep:
         return tracks, [track.method.rates(rounds)[t - 1] for track in tracks]
 
     def evaluate(self, test: Examples) -> Scores:
-        """Begin to evaluate the models as they are now."""
+        """Start to evaluate the current models."""
         scores = self.engine.evaluate([self.tracks[i].model for i in self._ahead], test)
 
         def wait() -> list[Score]:
@@ -68,14 +68,14 @@ class Lockstep:
         return wait
 
     def snapshot(self) -> list[Track]:
-        """Return the tracks as they are now; training replaces what they hold, not its entries."""
+        """Return the tracks as they are now; training replaces their fields, never in place."""
         return [replace(track) for track in self.tracks]
 
 
 class Delayed:
     """Runs each action when the next one is added, and the last one when the block ends.
 
-    Also when the block ends by an exception: what an action is about to report was over before.
+    The last one runs even if the block ends with an exception: it reports work done before.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Method:
     """A compared method: a way to start sessions, on an FL algorithm, at its rates.
 
     ``group`` is the algorithm that it is compared under, ``algorithm`` the one that it trains with:
-    mostly the same, but a start may insist on its own. ``rates(T)`` are eta^(s,t) for t = 1..T of a
+    usually the same, but a start may choose its own. ``rates(T)`` are eta^(s,t) for t = 1..T of a
     session of T rounds.
     """
 
@@ -47,7 +47,7 @@ def methods_of(world: World) -> list[Method]:
         for name in config.methods:
             start = STARTS[name].build(config.parameters.get(name, {}))
             if start.sketch_distance is not None:
-                sketch.plan(world.model.layout, start.sketch_distance)  # refuse what cannot be
+                sketch.plan(world.model.layout, start.sketch_distance)  # raise now if impossible
             trained = algorithm(start.algorithm or group)
             _check_weighting(config, trained)
             methods.append(Method(name, group, start, trained, rates))
@@ -55,9 +55,9 @@ def methods_of(world: World) -> list[Method]:
 
 
 def _check_weighting(config: Config, algorithm: Algorithm) -> None:
-    """Refuse to draw devices by size for a server whose state is a mean of the devices' states.
+    """Raise an error if devices are drawn by size and the server's state is a mean of theirs.
 
-    Its mean counts every device by D_k, and participants drawn by size do not count so.
+    That mean weights every device by D_k, and participants drawn by size are weighted otherwise.
     """
     if config.participation.weighting == "weighted" and algorithm.rejoin is not None:
         raise EbbflowError(
@@ -77,23 +77,23 @@ def _algorithm(config: Config, name: str) -> Algorithm:
 
 
 def check_parameters(config: Config) -> None:
-    """Refuse unknown or impossible parameters, also of what is not run this time."""
+    """Raise an error for unknown or impossible parameters, even of methods that are not run."""
     known = _with_parameters()
-    for name, given in config.parameters.items():
+    for name, values in config.parameters.items():
         if name not in known:
             raise unknown(name, known, "algorithm, method or model", "parameters")
-        known[name].checked(given)
+        known[name].checked(values)
 
 
 def set_parameters(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the parameters that are not what they are by default, as JSON has them."""
+    """Return the parameters that differ from their defaults, in their JSON form."""
     known = _with_parameters()
     written = config.model_dump(mode="json", include={"parameters"})["parameters"]
-    own = {}
-    for name, given in written.items():
+    changed = {}
+    for name, values in written.items():
         usual = known[name].defaults if name in known else {}
-        own[name] = {key: value for key, value in given.items() if value != usual.get(key)}
-    return {name: given for name, given in own.items() if given}
+        changed[name] = {key: value for key, value in values.items() if value != usual.get(key)}
+    return {name: values for name, values in changed.items() if values}
 
 
 def _with_parameters() -> dict[str, Registered[Any]]:
@@ -101,12 +101,12 @@ def _with_parameters() -> dict[str, Registered[Any]]:
 
 
 def _rates(world: World, algorithm: str) -> Rates:
-    """Return the rates of a session, by its length."""
+    """Return an algorithm's rates as a function of a session's length."""
     lr = world.config.lr
     if lr.file is not None:
         longest = max(session.rounds for session in world.sessions)
-        given = read_rates(Path(lr.file), longest)
-        return lambda rounds: given[:rounds]
+        listed = read_rates(Path(lr.file), longest)
+        return lambda rounds: listed[:rounds]
     rate = lr.algorithms[algorithm]
     return _decaying(rate.initial, rate.floor, lr.power)
 

@@ -1,4 +1,4 @@
-"""From a configuration to sessions: who is here when, with which samples, for how many rounds."""
+"""From a configuration to sessions: which devices, which samples, how many rounds."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KINDS = (*PARTITIONS, POOL, *DISTRIBUTIONS)
 
 
 Shards = Mapping[int, Indices] | Pool
-"""The samples of every device, or where to draw them from."""
+"""The samples of every device, or the pool to draw them from."""
 
 
 def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
-    """Return who is here in which session, with which samples and for how long."""
+    """Return the sessions: their devices, the devices' samples, and the number of rounds."""
     y = dataset.train.y.cpu().numpy()
     shards: Shards
     if config.partition.kind in DISTRIBUTIONS:
@@ -43,7 +43,7 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
     sessions = []
     held = _holdings(shards, y)
     for index, presence in enumerate(roster.sessions, start=1):
-        own, sizes, labels = held(presence.devices)
+        samples, sizes, labels = held(presence.devices)
         if not tested.intersection(labels):
             raise EbbflowError(
                 f"session {index} holds the labels {list(labels)}, and the test set of "
@@ -51,24 +51,24 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
             )
         usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
         rounds = presence.rounds or usual
-        sessions.append(Session(index, presence.devices, rounds, labels, own, sizes))
+        sessions.append(Session(index, presence.devices, rounds, labels, samples, sizes))
     return sessions
 
 
 Holdings = tuple[Mapping[int, Indices], Mapping[int, int] | None, tuple[int, ...]]
-"""The devices' samples, how many they are where they are drawn at each use, and their labels."""
+"""The devices' samples, their numbers if samples are drawn on each use, and their labels."""
 
 
 def _holdings(shards: Shards, y: Indices) -> Callable[[tuple[int, ...]], Holdings]:
-    """Return a function from devices to what they hold."""
+    """Return a function that maps devices to what they hold."""
 
     @cache  # the same devices come back in many sessions
     def held(devices: tuple[int, ...]) -> Holdings:
         if isinstance(shards, Pool):
             sizes = dict.fromkeys(devices, shards.samples)
             return LazyMapping(sizes, shards.draw), sizes, shards.labels_of(devices)
-        own = {device: shards[device] for device in devices}
-        return own, None, tuple(np.unique(y[np.concatenate(list(own.values()))]).tolist())
+        samples = {device: shards[device] for device in devices}
+        return samples, None, tuple(np.unique(y[np.concatenate(list(samples.values()))]).tolist())
 
     return held
 
@@ -85,7 +85,7 @@ def _roster(config: Config, seed: int) -> Roster:
     stay, back, away = choice.stay, choice.return_probability, choice.away
     if choice.arrivals is None:
         churn = balanced(devices, stay, back, away)
-    else:  # who names a rate of arrivals gets these new devices and no others
+    else:  # a user who sets the rate of arrivals gets exactly these devices
         churn = Churn(choice.arrivals, stay, back, away, initial=devices)
     return random_roster(
         (seed, "schedule"),
@@ -99,7 +99,7 @@ def _roster(config: Config, seed: int) -> Roster:
 def _distributed(
     config: Config, dataset: Dataset, y: Indices, seed: int
 ) -> tuple[Roster, dict[int, Indices]]:
-    """Divide samples and devices by a rule that says itself which devices take turns."""
+    """Divide samples and devices by a rule that also says which devices take turns."""
     kind = config.partition.kind
     if config.schedule.kind != "groups":
         raise EbbflowError(
@@ -116,20 +116,20 @@ def _distributed(
 
 
 def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int) -> Shards:
-    """Give every device that is ever here its samples, once for the whole run."""
-    here = sorted({device for presence in roster.sessions for device in presence.devices})
+    """Give every device of the roster its samples, once for the whole run."""
+    all_devices = sorted({device for presence in roster.sessions for device in presence.devices})
     every = tuple(range(dataset.classes))
     if config.partition.overlap is None:
-        groups = [(here, tuple(label for label in every if (y == label).any()))]
+        groups = [(all_devices, tuple(label for label in every if (y == label).any()))]
     else:
         first, second = label_groups(dataset.classes, config.partition.overlap)
         if config.schedule.kind == "groups":
             half = config.partition.device_count
-            groups = [(here[:half], first), (here[half:], second)]
+            groups = [(all_devices[:half], first), (all_devices[half:], second)]
         else:  # arrivals alternate between the two label sets
             groups = [
-                ([device for device in here if device % 2 == 0], first),
-                ([device for device in here if device % 2 == 1], second),
+                ([device for device in all_devices if device % 2 == 0], first),
+                ([device for device in all_devices if device % 2 == 1], second),
             ]
     if config.partition.kind == POOL:
         return Pool(seed, y, groups, config.partition.sample_count)

@@ -1,4 +1,4 @@
-"""One round in any number of tracks: broadcast, local training, aggregation; and the probe's."""
+"""One round in any number of tracks (broadcast, local training, aggregation), and the probe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ebbflow.simulation.world import World, draw_cohort, draw_participants, popu
 def train_round(
     world: World, tracks: Sequence[Track], rates: Sequence[float], cohort: Cohort, engine: Engine
 ) -> list[Cost]:
-    """Train a cohort in every track and take the server's step; return what each round costs."""
+    """Train a cohort and take the server's step in every track; return the cost in each."""
     counted = CountedBatches(cohort.batches)
     cohort = cohort._replace(batches=counted)
     lanes, costs = lanes_of(tracks, rates), []
@@ -65,7 +65,7 @@ def run_probe(
 ) -> ModelState:
     """Return w_grad^(s,V+1): V auxiliary rounds from ``model`` on A_grad, all state fresh.
 
-    They are charged to the track that asked for them, if one did.
+    Their cost is added to the track that asked for them, if any.
     """
     choice = world.config.probe
     rate = method.rates(session.rounds)[0]
@@ -90,15 +90,15 @@ def set_up_state(world: World, track: Track, session: Session, engine: Engine) -
         track.server = algorithm.init_server(theta, present)
     else:
         fresh = algorithm.init_client(Broadcast(theta, track.model.buffers, {}))
-        here = session.devices
-        states = LazySequence(len(here), lambda place: track.clients.get(here[place], fresh))
-        sizes = [session.samples(device) for device in here]
+        devices = session.devices
+        states = LazySequence(len(devices), lambda place: track.clients.get(devices[place], fresh))
+        sizes = [session.samples(device) for device in devices]
         track.server = algorithm.rejoin(theta, present, engine.mean_state(states, sizes))
     if world.config.boundary.state == "reset":
         track.clients = {}
 
 
 def _bytes(vector_of: Tensor, sent: Upload | Broadcast) -> int:
-    """Return the bytes of the vectors in a message (its few single numbers are not counted)."""
+    """Return the bytes of the vectors in a message; its few scalars are not counted."""
     vectors = (vector_of, sent.buffers, *sent.extras.values())
     return sum(each.numel() * each.element_size() for each in vectors)

@@ -1,9 +1,9 @@
 """The paper's Algorithm 1, for any number of methods side by side.
 
-Read it beside the paper. A session begins with "Pseudo-Gradient Computation" and "Initial Model
-Construction" and ends by saving w^(s,T+1): both are `ebbflow.sessions.memory`. In between, the
-rounds of "Main Training" and of "Pilot Preparation" are alike. What is beside the algorithm is
-elsewhere: methods in lockstep (`lockstep`), a round (`rounds`), what is recorded (`events`).
+Read it next to the paper. A session begins with "Pseudo-Gradient Computation" and "Initial Model
+Construction" and ends by saving w^(s,T+1); `ebbflow.sessions.memory` does both. In between, the
+rounds of "Main Training" and of "Pilot Preparation" are the same. The rest is in other modules:
+methods in lockstep (`lockstep`), a single round (`rounds`), recorded events (`events`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def simulate(
     callbacks: Sequence[Callback],
     after: tuple[int, int] = (0, 0),
 ) -> None:
-    """Run Algorithm 1 in every track, from the beginning or from where it was left.
+    """Run Algorithm 1 in every track, from the beginning or from where it stopped.
 
     Args:
         world: Data, model and sessions.
-        tracks: The methods; they hold the final models afterwards.
+        tracks: The methods; afterwards they hold the final models.
         engine: Trains a cohort of devices.
-        callbacks: Told of every session's start, every round and every session's end.
-        after: Session and round that were already completed; (s, 0) means that s is over.
+        callbacks: Called at every session start, round end and session end.
+        after: The session and round already completed; (s, 0) means all of session s.
     """
     for session, first in _remaining(world.sessions, after):
         test = labelled(world.dataset.test, session.labels)
@@ -58,8 +58,8 @@ def simulate(
             for t in range(first, session.rounds + 1):
                 cohort = _cohort(world, session, t)
                 lockstep.train(cohort, session.rounds)
-                scoring, here = lockstep.evaluate(test), lockstep.snapshot()
-                reports.add(partial(_report, world, session, cohort, here, scoring, callbacks))
+                scoring, snapshot = lockstep.evaluate(test), lockstep.snapshot()
+                reports.add(partial(_report, world, session, cohort, snapshot, scoring, callbacks))
         for track in tracks:
             _finish(world, track, session)
         for callback in callbacks:
@@ -69,7 +69,7 @@ def simulate(
 def _remaining(
     sessions: Sequence[Session], after: tuple[int, int]
 ) -> Iterator[tuple[Session, int]]:
-    """Yield the sessions that are not over yet, each with the first round that is left."""
+    """Yield the unfinished sessions, each with its first remaining round."""
     done, completed = after
     for session in sessions:
         if session.index > done:
@@ -119,7 +119,7 @@ def _adapt_algorithm(world: World, track: Track) -> None:
 
 
 def _finish(world: World, track: Track, session: Session) -> None:
-    """Save w^(s,T+1), and charge what that takes."""
+    """Save w^(s,T+1), and add the cost of doing so."""
     history = world.config.history
     track.costs = with_finish(
         track.costs, track, session.index, world.rules, history.keep, history.limit
@@ -135,7 +135,7 @@ def _report(
     scores: Scores,
     callbacks: Sequence[Callback],
 ) -> None:
-    """Tell the callbacks of a cohort's round, with the tracks as they were when it was over."""
+    """Report a cohort's round to the callbacks, with the tracks as they were at its end."""
     rounds = [
         Round(
             algorithm=track.method.group,

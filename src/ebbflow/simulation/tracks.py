@@ -1,4 +1,4 @@
-"""Where each compared method stands, and which of them stand in the same place."""
+"""The state of each compared method, and which methods have the same state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ebbflow.simulation.world import World
 
 @dataclass(kw_only=True)
 class Track(Memory):
-    """A method's memory, and what else it has while a session is trained.
+    """A method's memory, and its state while a session is trained.
 
     Attributes:
         method: The method.
-        algorithm: The running session's algorithm: the method's own, unless its start adapts it.
+        algorithm: The session's algorithm: the method's own, unless its start adapts it.
         server: The algorithm's state at the server.
         clients: The algorithm's state on each device that has taken part.
-        costs: What the running session has taken so far, by stage.
+        costs: The costs of the session so far, by stage.
     """
 
     method: Method
@@ -35,22 +35,22 @@ class Track(Memory):
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
-    """Return the methods at the very beginning: w^(1,1) is the same for all."""
+    """Return a track for each method at the very beginning: w^(1,1) is the same for all."""
     return [
         Track(model=world.initial, method=method, algorithm=method.algorithm) for method in methods
     ]
 
 
 def leaders_of(tracks: Sequence[Track]) -> list[int]:
-    """Return for each track the first one that is in the same place and goes the same way."""
+    """Return for each track the first one with the same state, algorithm and rates."""
     leaders: list[int] = []
     for i, track in enumerate(tracks):
-        alike = (j for j in range(i) if leaders[j] == j and _same_place(tracks[j], track))
+        alike = (j for j in range(i) if leaders[j] == j and _same_state(tracks[j], track))
         leaders.append(next(alike, i))
     return leaders
 
 
-def _same_place(a: Track, b: Track) -> bool:
+def _same_state(a: Track, b: Track) -> bool:
     return (
         _same_algorithm(a, b)
         and a.method.rates is b.method.rates
@@ -64,7 +64,7 @@ def _same_place(a: Track, b: Track) -> bool:
 def _same_algorithm(a: Track, b: Track) -> bool:
     if a.algorithm is b.algorithm:
         return True
-    # The same start adapted the same algorithm: it did the same if it had the same teacher.
+    # The same start adapted the same algorithm: the result is the same if the teacher is.
     if a.method.name != b.method.name or a.method.algorithm is not b.method.algorithm:
         return False
     if a.start is None or b.start is None or a.start.teacher is None or b.start.teacher is None:

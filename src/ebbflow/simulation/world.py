@@ -1,4 +1,4 @@
-"""What all methods share under one seed, and the draws that they share in every round."""
+"""What all methods share under one seed, including the random draws of every round."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ebbflow.sessions.memory import SessionRules
 
 @dataclass(frozen=True)
 class World:
-    """All that methods share under one seed: data, model, initial weights, who comes and goes.
+    """All that methods share under one seed: data, model, initial weights and sessions.
 
-    ``states`` is where what devices remember is kept, method by method; ``warnings`` are sentences
-    about data and weights that the user should read before trusting the results.
+    ``states`` keeps the devices' states of every method; ``warnings`` are sentences about data and
+    weights that the user should read before trusting the results.
     """
 
     config: Config
@@ -37,17 +37,17 @@ class World:
     warnings: tuple[str, ...] = ()
 
     def labels_before(self, session: Session) -> tuple[int, ...]:
-        """Return the labels of the session before this one."""
+        """Return the labels of the previous session."""
         return self.sessions[session.index - 2].labels if session.index > 1 else ()
 
     @property
     def smallest_batch(self) -> int:
-        """The size below which a mini-batch is left out: one sample has no batch statistics."""
+        """The smallest mini-batch that is used: a single sample has no batch statistics."""
         return 2 if self.model.batch_statistics else 1
 
     @property
     def recipe(self) -> Recipe:
-        """How every device steps."""
+        """The momentum and the radius of every device's local steps."""
         return Recipe(self.config.local.momentum, self.config.local.radius)
 
 
@@ -59,7 +59,7 @@ def population(session: Session) -> Population:
 def draw_participants(
     world: World, session: Session, t: int, purpose: str, share: float | int | None
 ) -> tuple[int, ...]:
-    """Draw A^(s,t) (or A_grad) by name."""
+    """Draw A^(s,t) (or A_grad), keyed by name."""
     sizes = [session.samples(device) for device in session.devices]
     draw = generator(world.seed, purpose, session.index, t)
     return participants(draw, session.devices, sizes, share, world.config.participation.weighting)
@@ -74,7 +74,7 @@ def draw_cohort(
     batch: int,
     purpose: str,
 ) -> Cohort:
-    """Return who takes part and their mini-batches, which are drawn by name when they are used."""
+    """Return the participants and their mini-batches, drawn by name when they are used."""
 
     def batches(place: int) -> tuple[Indices, ...]:
         device = devices[place]
@@ -87,7 +87,7 @@ def draw_cohort(
     samples = tuple(session.samples(device) for device in devices)
     weights: tuple[float, ...] = ()
     if world.config.participation.weighting == "weighted":
-        # Larger devices are drawn more often: to count D_k as well would count their size twice.
+        # Larger devices are drawn more often: weighting by D_k would count their size twice.
         size = certain_size([session.samples(device) for device in session.devices], len(devices))
         weights = tuple(max(count, size) for count in samples)
     drawn = LazySequence(len(devices), batches)
