@@ -1,6 +1,6 @@
-"""FL algorithms, one file each; `ALGORITHMS` names them.
+"""FL algorithms, one file each; `ALGORITHMS` lists them.
 
-Their factories are imported when they are used: a configuration is read without torch.
+Factories are imported on use, so that reading a configuration does not import torch.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def register_algorithm(
     vectors: int = 1,
     rates: Mapping[str, RatePair] | None = None,
 ) -> None:
-    """Give an algorithm a name.
+    """Register an algorithm under a name.
 
     Args:
-        name: What configurations and the command line call it.
+        name: Its name in configurations and on the command line.
         factory: Returns the algorithm; its arguments, which all need defaults and annotations, are
-            the keys of ``[parameters.NAME]``. Or where it is: ``"package.module:function"``.
-        vectors: Parameter vectors in an upload and in a broadcast, the model included.
-        rates: First rate and floor by data set, where they are not the data set's usual ones.
+            the keys of ``[parameters.NAME]``. May also be ``"package.module:function"``.
+        vectors: Parameter vectors in an upload and in a broadcast, including the model.
+        rates: First rate and floor by data set, where they differ from the data set's defaults.
     """
     ALGORITHMS.register(RegisteredAlgorithm(name, factory, vectors, rates or {}))
 
 
-# The authors published one table of rates under the name SCAFFOLD, for what is called
+# The authors published these rates under the name SCAFFOLD, for the algorithm that is called
 # scaffold-authors here; see docs/method.md.
 _SCAFFOLD_RATES = {
     "mnist": (0.03, 0.9),

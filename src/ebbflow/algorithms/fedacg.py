@@ -14,8 +14,7 @@ def fedacg(momentum: Decay = 0.5, beta: NotNegative = 0.1) -> Algorithm:
 
     Devices start at theta_0 = w + lambda m and train on their loss plus (beta/2) ||theta -
     theta_0||^2; then m <- lambda m + mean(theta_k - theta_0) and w <- w + m. Buffers are averaged:
-    extrapolating a running variance could make it negative. What is evaluated is w, not the
-    look-ahead.
+    extrapolating a running variance could make it negative. Evaluation uses w, not the look-ahead.
     """
 
     def init_server(theta: Theta, population: Population) -> State:

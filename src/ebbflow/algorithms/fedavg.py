@@ -4,5 +4,5 @@ from ebbflow.core.algorithm import Algorithm
 
 
 def fedavg() -> Algorithm:
-    """Return FedAvg, which is the record's default in every hook."""
+    """Return FedAvg, the default of every hook of `Algorithm`."""
     return Algorithm("fedavg")

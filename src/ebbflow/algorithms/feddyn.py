@@ -1,6 +1,6 @@
 """FedDyn (Acar et al., 2021): a linear term per device aligns local optima with the global one.
 
-Weighted by the devices' numbers of samples throughout, like `ebbflow.algorithms.scaffold`.
+All means are weighted by the devices' numbers of samples, as in `ebbflow.algorithms.scaffold`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def feddyn(alpha: Positive = 0.01) -> Algorithm:
 
     A device trains on its loss - <h_k, theta> + (alpha/2) ||theta - w||^2 and then remembers
     h_k <- h_k - alpha (theta_k - w); the server keeps h <- h - alpha sum_k D_k (theta_k - w) /
-    D^(s) and moves to w = mean theta_k - h / alpha. Where nothing moves any more, the sum of
-    D_k grad F_k is zero.
+    D^(s) and moves to w = mean theta_k - h / alpha. At a fixed point the sum of D_k grad F_k is
+    zero.
     """
 
     def init_server(theta: Theta, population: Population) -> State:

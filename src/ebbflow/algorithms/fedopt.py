@@ -1,7 +1,7 @@
 """FedAdam and FedYogi (Reddi et al., 2021): an adaptive optimiser at the server.
 
-Local training is FedAvg's; the averaged displacement d
-takes the place of a negative gradient. Parameters only: buffers are averaged as they are.
+Local training is FedAvg's; the averaged displacement d takes the place of a negative gradient.
+This applies to parameters only; buffers are averaged.
 """
 
 from __future__ import annotations

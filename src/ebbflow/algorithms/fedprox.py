@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020): local training held close to the model that was sent."""
+"""FedProx (Li et al., 2020): local training stays close to the broadcast model."""
 
 from __future__ import annotations
 

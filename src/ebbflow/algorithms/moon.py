@@ -1,4 +1,4 @@
-"""MOON (Li et al., 2021): local representations drawn to the global model's, away from old ones."""
+"""MOON (Li et al., 2021): local representations near the global model's and far from old ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from ebbflow.core.types import ModelState, State
 
 
 def moon(mu: NotNegative = 1.0, tau: Positive = 1.0) -> Algorithm:
-    """Return FedAvg on cross-entropy + mu l_con, with the representation that the model names.
+    """Return FedAvg on cross-entropy + mu l_con, on the representation that the model returns.
 
     l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))). z_glob
-    comes from the model that was sent, z_prev from the device's own model after its last
-    participation; both are frozen and in evaluation mode. On a first participation there is no
-    contrast.
+    comes from the broadcast model, z_prev from the device's own model after its last participation;
+    both models are frozen and in evaluation mode. On a first participation there is no contrast.
     """
     if mu == 0:
         return Algorithm("moon")

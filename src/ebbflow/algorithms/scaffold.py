@@ -1,7 +1,7 @@
 """SCAFFOLD (Karimireddy et al., 2020): control variates against the drift of local steps.
 
-Everything is weighted by the devices' numbers of samples, as the paper's objective is: with the
-plain means of the original, unequal devices would settle away from that objective's optimum. For
+All means are weighted by the devices' numbers of samples, as in the paper's objective: with the
+plain means of the original, unequal devices would not converge to that objective's optimum. For
 equal devices the two are the same.
 """
 
@@ -29,16 +29,16 @@ def scaffold(option: Literal[1, 2] = 2) -> Algorithm:
 
     Local step: y <- y - eta (g(y) - c_k + c), corrected before the momentum. Then, with the *old* c
     and c_k, option II: c_k+ = c_k - c + (x - y)/(eta a), where a is the effective sum of the steps
-    really made (K without momentum; K alone would overestimate the gradient under heavy ball by
-    1.87 at three steps and 2.63 at five); option I: c_k+ = the gradient at x over the round's
-    mini-batches. Server: c <- c + sum_k D_k (c_k+ - c_k) / D^(s).
+    actually taken (K without momentum; with heavy-ball momentum, K would overestimate the gradient
+    by a factor of 1.87 at three steps and 2.63 at five); option I: c_k+ = the gradient at x over
+    the round's mini-batches. Server: c <- c + sum_k D_k (c_k+ - c_k) / D^(s).
     """
 
     def init_server(theta: Theta, population: Population) -> State:
         return {"c": torch.zeros_like(theta), "samples": theta.new_tensor(population.samples)}
 
     def rejoin(theta: Theta, population: Population, mean: State) -> State:
-        # A kept c would push newcomers along the old session's gradient: c is the mean again.
+        # The old c would push newcomers along the old session's gradient: c is the mean again.
         return {**init_server(theta, population), "c": mean["c"]}
 
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:

@@ -7,10 +7,10 @@ from ebbflow.core.types import State
 
 
 def scaffold_authors() -> Algorithm:
-    """Return FedAvg whose server step is multiplied by the *client's* rate of the round.
+    """Return FedAvg with the server step multiplied by the *client's* rate of the round.
 
-    x <- x + eta^(s,t) sum_k p_k (y_k - x); the control variates are kept but never used. This is
-    why the published rates for SCAFFOLD are up to thirty times those of the other algorithms.
+    x <- x + eta^(s,t) sum_k p_k (y_k - x); the control variates are computed but never used. This
+    is why the published rates for SCAFFOLD are up to thirty times those of the other algorithms.
     """
 
     def upload(shared: Broadcast, client: State, run: LocalRun) -> tuple[Upload, State]:

@@ -1,6 +1,6 @@
-"""Ways to start a session, one file each; `STARTS` names them.
+"""Ways to start a session, one file each; `STARTS` lists them.
 
-Their factories are imported when they are used: a configuration is read without torch.
+Factories are imported on use, so that reading a configuration does not import torch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def register_start(
     probes: bool = False,
     keeps: Iterable[str] = ("pilot", "models", "signatures"),
 ) -> None:
-    """Give a way to start sessions a name.
+    """Register a way to start sessions under a name.
 
     Args:
-        name: What ``methods`` calls it in configurations and on the command line.
+        name: Its name in ``methods``, in configurations and on the command line.
         factory: Returns the start; its arguments, which all need defaults and annotations, are the
-            keys of ``[parameters.NAME]``. Or where it is: ``"package.module:function"``.
+            keys of ``[parameters.NAME]``. May also be ``"package.module:function"``.
         probes: Whether it runs the auxiliary rounds of `Situation.probe`.
-        keeps: What it needs from one session to the next: ``pilot``, ``models``, ``signatures``,
+        keeps: What it needs from earlier sessions: ``pilot``, ``models``, ``signatures``,
             ``teacher``.
     """
     STARTS.register(RegisteredStart(name, factory, probes, frozenset(keeps)))

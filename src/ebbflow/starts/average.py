@@ -7,9 +7,9 @@ from ebbflow.core.start import Situation, Start, StartingPoint
 
 
 def average() -> Start:
-    """Return the start w^(s,1) = sum_z w^(z,T+1) / (s-P-1); the carried-over model without a past.
+    """Return the start w^(s,1) = sum_z w^(z,T+1) / (s-P-1), over the sessions z = P+1..s-1.
 
-    The sum is over the sessions z = P+1..s-1 that were kept.
+    Only sessions that were kept count; without any, the carried-over model is used.
     """
 
     def choose(situation: Situation) -> StartingPoint:

@@ -1,7 +1,7 @@
-"""Continuous: go on from the previous model and distil from it what it knew.
+"""Continuous: continue from the previous model, and distil from it while training.
 
-The baseline from continual learning. Unless told otherwise it trains with FedAvg whatever algorithm
-it is compared under, as in the paper's tables.
+This is the continual-learning baseline. By default it trains with FedAvg whatever algorithm it is
+compared under, as in the paper's tables.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def continuous(
 
     Args:
         kl: The weight of the distillation in the loss.
-        temperature: By which both logits are divided.
+        temperature: Divides the logits of teacher and student.
         base: Whether sessions train with FedAvg or with the compared algorithm.
         target: See `ebbflow.core.objectives.Target`.
-        first: The teacher of session P+1 after a fresh start, when no session came before: none, or
-            an all-zero model, whose predictions are uniform (the authors' code).
+        first: The teacher of session P+1 after a fresh start: none, or an all-zero model, whose
+            predictions are uniform (the authors' code).
     """
 
     def choose(situation: Situation) -> StartingPoint:
         carried = situation.carried
         if situation.goes_on:
             return StartingPoint(carried, teacher=carried, teacher_labels=situation.known_labels)
-        blank = ModelState(torch.zeros_like(carried.theta), torch.zeros_like(carried.buffers))
-        return StartingPoint(carried, teacher=blank if first == "uniform" else None)
+        all_zero = ModelState(torch.zeros_like(carried.theta), torch.zeros_like(carried.buffers))
+        return StartingPoint(carried, teacher=all_zero if first == "uniform" else None)
 
     def adapt(algorithm: Algorithm, point: StartingPoint) -> Algorithm:
         if point.teacher is None:
@@ -64,9 +64,9 @@ def distilled(
     Args:
         base: The algorithm to train with.
         teacher: The previous session's final model, frozen and in evaluation mode.
-        known: The labels that the teacher knows, for the mixed target.
+        known: The labels that the teacher has learnt, for the mixed target.
         kl: The weight of the distillation.
-        temperature: By which both logits are divided; T^2 keeps the gradients' scale.
+        temperature: Divides the logits of teacher and student; T^2 keeps the gradients' scale.
         target: See `ebbflow.core.objectives.Target`.
     """
     if kl == 0:

@@ -1,4 +1,4 @@
-"""Start from the previous session's final model: what FL without sessions does."""
+"""Start from the previous session's final model, as FL without sessions does."""
 
 from __future__ import annotations
 

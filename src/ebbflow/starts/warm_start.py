@@ -1,4 +1,4 @@
-"""The paper's warm start: past models weighted by how alike their sessions are."""
+"""The paper's warm start: past models weighted by the similarity of their sessions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def warm_start(
     """Return the start of Algorithm 1.
 
     G_s = w_grad^(s,V+1) - w_Pilot, and w^(s,1) = sum_z mu_(s,z) w^(z,T+1) over z = P+1..s-1, with
-    mu_(s,z) proportional to exp(-R d(G_s, G_z)). At s = P+1 there is nothing to draw on: the
-    session is probed, for its signature will be needed, and starts from the carried-over model.
+    mu_(s,z) proportional to exp(-R d(G_s, G_z)). At s = P+1 there is no past session yet: the
+    session is probed, because later ones need its signature, and continues from the carried-over
+    model.
 
     Args:
         distance: One of `ebbflow.core.signature.DISTANCES`.
         scale: The paper's R, from 0 (the plain average) to infinity (the nearest model alone).
-        signature: Whether the distance to every past session is measured, or short sketches first
-            rule out those that cannot count. Together they would weigh less than
-            `ebbflow.core.sketch.DROPPED`; their weight is zero.
+        signature: ``exact`` measures the distance to every past session; ``sketch`` first rules out
+            sessions by short sketches. Those would weigh less than `ebbflow.core.sketch.DROPPED`
+            together, and get the weight zero.
     """
     if distance not in DISTANCES:
         raise unknown(distance, DISTANCES, "distance", "parameters.warm_start.distance")
@@ -40,29 +41,29 @@ def warm_start(
 
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
-        own = situation.probe(pilot).theta - pilot.theta
+        displacement = situation.probe(pilot).theta - pilot.theta
         past = [session for session in situation.past if session.signed]
         if not past:
-            return StartingPoint(situation.carried, signature=own)
+            return StartingPoint(situation.carried, signature=displacement)
 
         def measure(i: int) -> float:
-            return DISTANCES[distance](own, past[i].required_signature, layout)
+            return DISTANCES[distance](displacement, past[i].required_signature, layout)
 
         if signature == "exact":
             distances = {i: measure(i) for i in range(len(past))}
         else:
-            bounds = sketches(layout).lower_bounds(own, past)
+            bounds = sketches(layout).lower_bounds(displacement, past)
             distances = dict(sorted(sketch.nearest_first(bounds, measure, scale).items()))
         weights = dict.fromkeys(range(len(past)), 0.0)
         measured = similarity_weights(list(distances.values()), scale).tolist()
         weights |= zip(distances, measured, strict=True)
-        # Only models that count are read, one after another: the past may be larger than memory.
+        # Only models with a weight are read, one by one: the past may be larger than memory.
         counting = vector.counting(list(weights.values()))
         return StartingPoint(
             vector.mix((past[i].model for i in counting), [weights[i] for i in counting]),
             {past[i].number: weight for i, weight in weights.items()},
             {past[i].number: apart for i, apart in distances.items()},
-            own,
+            displacement,
             warnings=_warnings(list(weights.values()), scale, distance),
         )
 
@@ -70,7 +71,7 @@ def warm_start(
 
 
 def _warnings(weights: list[float], scale: float, distance: str) -> tuple[str, ...]:
-    # R = 0 asks for the plain average; everybody else should know that they got it.
+    # R = 0 asks for the plain average; with any other R the user should know.
     if scale == 0 or not nearly_uniform(weights):
         return ()
     other = (
