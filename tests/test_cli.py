@@ -337,7 +337,7 @@ def test_an_interrupted_run_says_how_to_go_on(
         patch.setattr(experiment, "_simulate", mock.Mock(side_effect=KeyboardInterrupt))
         answer = ebbflow("compare", *TINY, "--out", str(folder))
         assert (answer.code, answer.out) == (130, "")
-        assert answer.err == f"stopped: go on with `ebbflow resume {folder}`\n"
+        assert answer.err == f"stopped: resume with `ebbflow resume {folder}`\n"
         again = ebbflow("resume", str(folder))
         assert again.code in (2, 130)
         assert "stopped" in again.err

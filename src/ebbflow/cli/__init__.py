@@ -1,4 +1,4 @@
-"""The command line. Heavy imports wait inside the commands, so that ``--help`` answers at once."""
+"""The command line. Commands import what they need themselves, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Plain help: importing what draws frames would take longer than everything else together.
+    # Plain help: importing rich would take longer than everything else together.
     rich_markup_mode=None,
 )
 app.add_typer(experiments.app)
@@ -39,13 +39,13 @@ def doctor() -> None:
         typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:12} {check.detail}")
         healthy = healthy and check.ok
     if not healthy:
-        raise EbbflowError("not all is well: see the lines marked FAIL for what to do")
+        raise EbbflowError("not all checks passed: see the lines marked FAIL for what to do")
 
 
 @app.callback()
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from ebbflow import __version__

@@ -1,4 +1,4 @@
-"""bound: a run beside the paper's Theorem 1."""
+"""bound: a run compared with the paper's Theorem 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebbflow.core.errors import EbbflowError
 app = typer.Typer()
 
 
-@app.command("bound", short_help="Print a run's gradient norms beside Theorem 1's bounds.")
+@app.command("bound", short_help="Print a run's gradient norms next to Theorem 1's bounds.")
 def bound(
     folder: RunPath,
     seed: Annotated[
@@ -30,7 +30,7 @@ def bound(
         bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Repeat a run and print its squared gradient norm beside the bounds of Theorem 1."""
+    """Repeat a run and print its squared gradient norms next to the bounds of Theorem 1."""
     from ebbflow.runs.records import check_run
 
     check_run(folder)

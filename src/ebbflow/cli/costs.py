@@ -38,18 +38,19 @@ def cost(
     bandwidth: Annotated[
         str | None, typer.Option("--bandwidth", help="W in Hz, as in 100e6.")
     ] = None,
-    speed: Annotated[str | None, typer.Option("--speed", help="Of the devices, in m/s.")] = None,
+    speed: Annotated[str | None, typer.Option("--speed", help="Device speed in m/s.")] = None,
     preset: Presets = None,
     settings: Settings = None,
     target: Annotated[
         str,
         typer.Option(
-            "--target", help="To reach: up to 1 a share of the warm start's peak, else percent."
+            "--target",
+            help="To reach: up to 1 a fraction of the warm start's peak, else percent.",
         ),
     ] = "0.95",
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Follow every slot, and show the error of the closed form."),
+        typer.Option("--exact", help="Simulate every slot, and show the error of the closed form."),
     ] = False,
     draws: Annotated[
         int, typer.Option("--draws", min=1, help="Draws to average over, without a run.")
@@ -84,15 +85,15 @@ def cost(
                 raise EbbflowError(
                     f"--{name} {value}: a run says that itself; leave it out, or use --model"
                 )
-    given = {
+    options = {
         "dataset": ("--model", model),
         "partition.devices": ("--devices", devices),
         "wireless.bandwidth": ("--bandwidth", bandwidth),
         "wireless.speed": ("--speed", speed),
         "wireless.fading": ("--exact", "slots" if exact else None),
     }
-    config = _configured(folder, preset or [], given, settings or [])
-    with _warnings_told():
+    config = _configured(folder, preset or [], options, settings or [])
+    with _printed_warnings():
         if folder is not None:
             _of_run(folder, config, goal, sweep, picture, json)
         else:
@@ -105,7 +106,7 @@ def cost(
 def _configured(
     folder: Path | None,
     presets: list[str],
-    given: dict[str, tuple[str, str | None]],
+    options: dict[str, tuple[str, str | None]],
     settings: list[str],
 ) -> Config:
     """Return a run's configuration, or the default, with presets, options and settings on top."""
@@ -118,7 +119,7 @@ def _configured(
         layers.add_file(folder / CONFIG)
     for name in presets:
         layers.add_preset(name)
-    for key, (option, text) in given.items():
+    for key, (option, text) in options.items():
         if text is not None:
             layers.add_key(key, text if key == "dataset" else literal(text), f"{option} {text}")
     for setting in settings:
@@ -189,9 +190,9 @@ def _of_model(
     from ebbflow.core.errors import unknown
     from ebbflow.report.cost_tables import estimate_table
 
-    names, given = (*MODELS, "digits"), config.wireless
+    names, wireless = (*MODELS, "digits"), config.wireless
     not_known = config.dataset not in names and not config.dataset.endswith(".npz")
-    if not_known and (given.parameters is None or given.complexity is None):
+    if not_known and (wireless.parameters is None or wireless.complexity is None):
         raise unknown(config.dataset, names, "model", "--model")
     size = model_size(config)
     devices = config.partition.devices or 1
@@ -202,10 +203,10 @@ def _of_model(
         _sweep(config, size, tasks, sweep, once, what, devices, draws, picture, as_json)
         return
     estimates = {}
-    ways = ("slots", "ergodic") if exact else (config.wireless.fading,)
+    ways = ("slots", "ergodic") if exact else (wireless.fading,)
     for way in ways:
-        wireless = config.wireless.model_copy(update={"fading": way})
-        estimates[way] = estimate(wireless, task, devices, seed=config.seeds[0], draws=draws)
+        faded = wireless.model_copy(update={"fading": way})
+        estimates[way] = estimate(faded, task, devices, seed=config.seeds[0], draws=draws)
     if as_json:
         _print_json(
             config,
@@ -299,7 +300,7 @@ def _print_json(config: Config, size: ModelSize, content: dict[str, Any]) -> Non
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _printed_warnings() -> Iterator[None]:
     """Print every warning once, as one sentence."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

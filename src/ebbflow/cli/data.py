@@ -23,7 +23,7 @@ from ebbflow.cli.options import (
 )
 from ebbflow.core.errors import EbbflowError
 
-app = typer.Typer(help="Get data sets and look at them.", invoke_without_command=True)
+app = typer.Typer(help="Download and inspect data sets.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
 
@@ -51,7 +51,7 @@ def data_get(
     mirror: Annotated[
         str | None, typer.Option("--from", help="Another address that holds the same files.")
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Another folder than the cache.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="A folder other than the cache.")] = None,
 ) -> None:
     """Download a data set and check it."""
     from ebbflow.data.download import fetch
@@ -63,7 +63,7 @@ def data_get(
 @app.command("verify")
 def data_verify(
     name: Annotated[
-        str | None, typer.Argument(help="A data set; by default all that are here.")
+        str | None, typer.Argument(help="A data set; by default all that are on this machine.")
     ] = None,
 ) -> None:
     """Check the files of a data set against their checksums."""
@@ -93,17 +93,18 @@ def data_show(
     devices: Devices = None,
     sessions: Sessions = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="The seed; of several, by commas, the first.")
+        str | None,
+        typer.Option("--seeds", help="The seed; of a comma-separated list, the first."),
     ] = None,
     picture: Annotated[
-        Path, typer.Option("--picture", metavar="FILE", help="Where to draw it.")
+        Path, typer.Option("--picture", metavar="FILE", help="The picture to draw.")
     ] = Path("data.png"),
     everything: Annotated[
         bool, typer.Option("--all", help="Print every device and every label.")
     ] = False,
 ) -> None:
     """Show who holds which samples in which session; nothing is trained."""
-    given = {
+    shortcuts = {
         "dataset": dataset,
         "partition": partition,
         "overlap": overlap,
@@ -112,7 +113,7 @@ def data_show(
         "sessions": sessions,
         "seeds": seeds,
     }
-    resolved = configure({}, config, preset or [], given, settings or [])
+    resolved = configure({}, config, preset or [], shortcuts, settings or [])
     from rich.console import Console
 
     from ebbflow.analysis.holdings import planned_holdings

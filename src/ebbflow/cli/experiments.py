@@ -42,7 +42,7 @@ app = typer.Typer()
 
 
 def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
-    """Register a command that runs an experiment; ``base`` lies below all that the user says."""
+    """Register a command that runs an experiment; ``base`` is its lowest configuration layer."""
 
     @app.command(name, help=text)
     def command(
@@ -65,7 +65,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         out: Out = None,
         json: AsJson = False,
     ) -> None:
-        given = {
+        shortcuts = {
             "dataset": dataset,
             "algorithm": algorithm,
             "partition": partition,
@@ -82,21 +82,21 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         from ebbflow.plugins import load_plugins
 
         load_plugins(plugin or [])
-        resolved = configure(base, config, preset or [], given, settings or [])
+        resolved = configure(base, config, preset or [], shortcuts, settings or [])
         launch(resolved, out or default_folder(resolved), json)
 
 
 _experiment(
     "run",
-    "Run one method: warm_start, unless --methods says otherwise.",
+    "Run one method: warm_start, or the one named by --methods.",
     {"methods": ["warm_start"]},
 )
-_experiment("compare", "Compare ways to start a session over the same mini-batches.", {})
+_experiment("compare", "Compare ways to start a session on the same mini-batches.", {})
 
 
 @app.command()
 def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
-    """Go on with a run that was stopped, from its last checkpoint."""
+    """Resume a run from its last checkpoint."""
     from ebbflow import experiment
     from ebbflow.core.malloc import use_one_arena
     from ebbflow.plugins import load_plugins
@@ -107,13 +107,13 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
     config = experiment.read_config(folder)
     if warning := experiment.other_instructions(folder):
         typer.echo(f"warning: {warning}", err=True)
-    with _told_how_to_go_on(folder), closing(progress_display(config)) as display:
-        found = experiment.resume(folder, callbacks=[display])
-    _show(found, config, json)
+    with _resume_hint(folder), closing(progress_display(config)) as display:
+        outcome = experiment.resume(folder, callbacks=[display])
+    _show(outcome, config, json)
 
 
 def default_folder(config: Config) -> Path:
-    """Return where a run is written unless --out says otherwise."""
+    """Return the run folder to use without --out."""
     stem = f"{Path(config.dataset).stem}-{'-'.join(config.algorithm)}"
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{stem}"
 
@@ -122,56 +122,56 @@ def launch(config: Config, out: Path, as_json: bool) -> None:
     """Run an experiment in a new folder and show its outcome."""
     from ebbflow.runs.records import claim_folder
 
-    # Before torch is imported, so that a run that is killed in its first second can be resumed.
+    # Before torch is imported, so that a run killed in its first second can be resumed.
     claim_folder(out, config.model_dump())
     from ebbflow import experiment
     from ebbflow.core.malloc import use_one_arena
     from ebbflow.report.progress import progress_display
 
     use_one_arena()
-    with _told_how_to_go_on(out), closing(progress_display(config)) as display:
-        found = experiment.run(config, out, callbacks=[display], claimed=True)
-    _show(found, config, as_json)
+    with _resume_hint(out), closing(progress_display(config)) as display:
+        outcome = experiment.run(config, out, callbacks=[display], claimed=True)
+    _show(outcome, config, as_json)
 
 
 @contextmanager
-def _told_how_to_go_on(folder: Path) -> Iterator[None]:
-    """Let a user who stops a run know what becomes of it."""
+def _resume_hint(folder: Path) -> Iterator[None]:
+    """Tell a user who interrupts a run how to resume it."""
     try:
         yield
     except KeyboardInterrupt:
         if folder.exists():
-            typer.echo(f"stopped: go on with `ebbflow resume {folder}`", err=True)
+            typer.echo(f"stopped: resume with `ebbflow resume {folder}`", err=True)
         else:
             typer.echo("stopped before anything was computed", err=True)
         raise typer.Exit(130) from None
 
 
-def _show(found: Records, config: Config, as_json: bool) -> None:
-    """Print the table (or the summary as JSON), draw the picture, and say where everything is."""
+def _show(outcome: Records, config: Config, as_json: bool) -> None:
+    """Print the tables (or the summary as JSON), draw the picture, and say where the files are."""
     from rich.console import Console
 
     from ebbflow.report.plots import accuracy_picture
     from ebbflow.report.tables import comparison_tables
 
-    folder = found.folder or Path()
+    folder = outcome.folder or Path()
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
         return
     console = Console()
-    tables = comparison_tables(found.rows, config.algorithm, config.methods)
+    tables = comparison_tables(outcome.rows, config.algorithm, config.methods)
     for table in tables:
         console.print(table)
     if not tables:
         first = config.pilot.sessions + 3
         typer.echo(f"no transition yet: the first with a choice is session {first}")
-    longest = max(r.round for r in found.rounds)
+    longest = max(r.round for r in outcome.rounds)
     for window in config.window:
         if window > longest:
             typer.echo(f"note: a session has {longest} rounds, fewer than the window {window}")
     title = f"{Path(config.dataset).stem}, accuracy on the labels present"
     try:
-        accuracy_picture(found.rounds, folder / "accuracy.png", title)
+        accuracy_picture(outcome.rounds, folder / "accuracy.png", title)
         typer.echo(f"picture  {folder / 'accuracy.png'}")
     except EbbflowError as missing:
         typer.echo(str(missing))

@@ -9,7 +9,7 @@ import typer
 from ebbflow.cli.options import RunPath, help_if_alone
 from ebbflow.core.errors import EbbflowError
 
-app = typer.Typer(help="Look into a run's history.", invoke_without_command=True)
+app = typer.Typer(help="Inspect a run's history.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
 

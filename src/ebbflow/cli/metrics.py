@@ -1,4 +1,4 @@
-"""metrics: how soon a run's methods recover, how much they gain, and what they cost."""
+"""metrics: how fast a run's methods recover, what they gain, and what they cost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def metrics(
     target: Annotated[
         str,
         typer.Option(
-            help="Accuracies to reach, separated by commas: up to 1 a share of the reference's, "
+            help="Comma-separated accuracies to reach: up to 1 a fraction of the reference's, "
             "above that a percentage."
         ),
     ] = "0.95,0.97",
     of: Annotated[
         str,
         typer.Option(
-            help="What a share refers to: the reference's peak in a session, or its final accuracy."
+            help="What a fraction refers to: the reference's peak or final accuracy in a session."
         ),
     ] = "peak",
     reference: Annotated[
@@ -33,7 +33,7 @@ def metrics(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show how soon each method recovers after a transition, what it gains and what it costs."""
+    """Show how fast each method recovers after a transition, what it gains and what it costs."""
     from rich.console import Console
 
     from ebbflow.analysis.metrics import parse_of, parse_target

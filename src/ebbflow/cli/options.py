@@ -1,4 +1,4 @@
-"""Options that several commands share, and the configuration that they make."""
+"""Options shared by several commands, and the configuration built from them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ if TYPE_CHECKING:
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
 Presets = Annotated[
-    list[str] | None, typer.Option("--preset", help="A preset's name; may be repeated, later wins.")
+    list[str] | None,
+    typer.Option("--preset", help="A preset's name; if repeated, the last wins."),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key; may be repeated.")
 ]
 DatasetName = Annotated[
     str | None,
-    typer.Option("--dataset", help="A name of `ebbflow data ls`, or the path of an .npz file."),
+    typer.Option("--dataset", help="A name from `ebbflow data ls`, or the path of an .npz file."),
 ]
 AlgorithmNames = Annotated[
-    str | None, typer.Option("--algorithm", help="FL algorithms, by commas.")
+    str | None, typer.Option("--algorithm", help="FL algorithms, comma-separated.")
 ]
 PartitionName = Annotated[str | None, typer.Option("--partition", help="Who holds which samples.")]
 Overlap = Annotated[
-    str | None, typer.Option("--overlap", help="Share of labels in common, 0 to 1.")
+    str | None, typer.Option("--overlap", help="Fraction of labels in common, 0 to 1.")
 ]
 Alpha = Annotated[str | None, typer.Option("--alpha", help="Concentration of the Dirichlet draws.")]
 Devices = Annotated[
     str | None,
-    typer.Option("--devices", help="Devices per session; in all, without Dirichlet."),
+    typer.Option("--devices", help="Devices per session; the total, unless Dirichlet."),
 ]
 Sessions = Annotated[str | None, typer.Option("--sessions", help="Number of sessions S.")]
 PilotSessions = Annotated[str | None, typer.Option("--pilot", help="Number of pilot sessions P.")]
 Rounds = Annotated[str | None, typer.Option("--rounds", help="Rounds per session T.")]
-SeedList = Annotated[str | None, typer.Option("--seeds", help="Seeds, by commas.")]
+SeedList = Annotated[str | None, typer.Option("--seeds", help="Seeds, comma-separated.")]
 MethodNames = Annotated[
-    str | None, typer.Option("--methods", help="Ways to start a session, by commas.")
+    str | None, typer.Option("--methods", help="Ways to start a session, comma-separated.")
 ]
 Windows = Annotated[
-    str | None, typer.Option("--window", help="First rounds to average over, by commas.")
+    str | None, typer.Option("--window", help="First rounds to average over, comma-separated.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by default under runs/.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
@@ -66,7 +67,7 @@ def configure(
     shortcuts: dict[str, str | None],
     settings: list[str],
 ) -> Config:
-    """Return the configuration of a file, presets, shortcuts and settings, the later winning."""
+    """Return the configuration from a file, presets, shortcuts and settings; later ones win."""
     from ebbflow.config.merge import Layers, literal
     from ebbflow.config.schema import SHORTCUTS
 
@@ -79,7 +80,7 @@ def configure(
     for name, text in shortcuts.items():
         if text is not None:
             parts = [part.strip() for part in text.split(",")]
-            # A path or a name stays as it is, though it may look like a number.
+            # A path or a name stays a string, even if it looks like a number.
             read = str if name in ("dataset", "algorithm", "partition", "methods") else literal
             value = [read(part) for part in parts] if name in LISTS else read(text)
             layers.add_key(SHORTCUTS[name], value, f"--{name}")
@@ -92,6 +93,6 @@ def configure(
 
 
 def help_if_alone(context: typer.Context) -> None:
-    """Print a group's help where no command of it was named."""
+    """Print a group's help if none of its commands was named."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

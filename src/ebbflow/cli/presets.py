@@ -1,4 +1,4 @@
-"""presets: which there are, and what they say."""
+"""presets: list them, and show one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a command line: one sentence and exit code 2 for any mistake that a user can mend."""
+"""Runs a command line: one sentence and exit code 2 for any error that a user can fix."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typer
 
 from ebbflow.core.errors import EbbflowError
 
-# An unknown option, a missing argument, a value of the wrong kind. Their common base class has a
-# different name and home in every few versions of typer, some of which take it from click and some
-# of which do not install click; all versions export BadParameter, which inherits from it.
+# An unknown option, a missing argument, a value of the wrong type. The name and module of their
+# common base class differ between versions of typer, some of which take it from click and some of
+# which do not install click; all versions export BadParameter, which inherits from it.
 USAGE_ERRORS: tuple[type[Exception], ...] = tuple(
     base
     for base in typer.BadParameter.__mro__

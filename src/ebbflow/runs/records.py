@@ -46,7 +46,7 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
     """Create a new run folder with its configuration; raise an error if it is in use."""
     if (path / CONFIG).exists():
         raise EbbflowError(
-            f"{path} already holds a run: go on with it by `ebbflow resume {path}`, or choose "
+            f"{path} already holds a run: resume it with `ebbflow resume {path}`, or choose "
             "another --out"
         )
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
