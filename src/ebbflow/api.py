@@ -36,11 +36,11 @@ def compare(
     """Compare ways to start a session and return the records.
 
     Args:
-        dataset: What to train on; by default what ``config`` or a preset says, else the digits.
+        dataset: The data; by default those of ``config`` or a preset, or else the digits.
         config: A TOML file.
-        preset: Names of presets, the later winning.
-        settings: Any configuration keys with dots, as in ``{"parameters.warm_start.scale": 5}``.
-        out: A run folder to write; without one everything stays in memory.
+        preset: Names of presets; later ones win.
+        settings: Any dotted configuration keys, as in ``{"parameters.warm_start.scale": 5}``.
+        out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
         **shortcuts: The command line's shortcuts: algorithm, partition, overlap, alpha, devices,
             sessions, pilot, rounds, seeds, methods, window.
@@ -76,9 +76,9 @@ def run(dataset: Data | None = None, *, method: str = "warm_start", **arguments:
 
 
 def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = False) -> Records:
-    """Go on with a run from its last checkpoint and return all of its records.
+    """Resume a run from its last checkpoint and return all of its records.
 
-    ``dataset`` is only needed where the run was started with data from Python.
+    ``dataset`` is only needed if the run was started with data from Python.
     """
     loaded = _loaded(dataset)
     with closing(progress_display(experiment.read_config(Path(folder)))) as display:

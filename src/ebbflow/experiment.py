@@ -1,4 +1,4 @@
-"""An experiment: a configuration in, records out, with or without a run folder."""
+"""Runs an experiment: a configuration in, records out, with or without a run folder."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def run(
 
     Args:
         config: A resolved configuration.
-        out: The run folder to write; without one everything stays in memory.
-        dataset: Data that is already here, instead of the one that the configuration names.
-        callbacks: Others that follow the run, such as a progress display.
-        claimed: Whether ``out`` was already made for this run by `claim_folder`.
+        out: The run folder to write; without one, everything stays in memory.
+        dataset: A loaded data set, instead of the one that the configuration names.
+        callbacks: Additional callbacks, such as a progress display.
+        claimed: Whether `claim_folder` has already created ``out`` for this run.
     """
     if out is None:
         return _run_in_memory(config, _prepared(config, dataset), callbacks)
@@ -70,7 +70,7 @@ def run(
     folder = RunFolder.open(out)
     try:
         data = _prepared(config, dataset)
-    except BaseException:  # an interrupt, too: nothing was computed yet
+    except BaseException:  # including an interrupt: nothing has been computed yet
         folder.discard()
         raise
     return _run_in_folder(config, folder, data, callbacks)
@@ -79,7 +79,7 @@ def run(
 def resume(
     path: Path, *, dataset: Dataset | None = None, callbacks: Sequence[Callback] = ()
 ) -> Records:
-    """Go on with a run from its last checkpoint; a finished run is only read again."""
+    """Resume a run from its last checkpoint; a finished run is only read."""
     config = read_config(path)
     data = _prepared(config, dataset)
     return _run_in_folder(config, RunFolder.open(path), data, callbacks)
@@ -192,7 +192,7 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
 
 
 def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
-    """Check every name, load the data, and try out the first world before anything is computed."""
+    """Check every name, load the data, and build the first world before computing anything."""
     for name in config.algorithm:
         ALGORITHMS.find(name, "algorithm")
     for name in config.lr.algorithms:
@@ -215,7 +215,7 @@ def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
     )
     dataset = Dataset(dataset.name, train, test, dataset.classes)
     methods_of(build_world(config, dataset, config.seeds[0]))
-    for seed in config.seeds[1:]:  # the model and the methods are the same under every seed
+    for seed in config.seeds[1:]:  # the model and the methods are the same for every seed
         build_sessions(config, dataset, seed)
     return dataset
 
@@ -235,8 +235,8 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
     sample_shape = tuple(dataset.train.x.shape[1:])
     kind = config.model.kind
-    given = config.parameters.get(kind, {})
-    built = MODELS[kind].build(given, sample_shape, dataset.classes)
+    parameters = config.parameters.get(kind, {})
+    built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
     model = at_precision(built, config.precision)
     initial = model.initial(torch_generator(seed, "initial"))
     warnings = [*data_warnings(dataset, config.dataset)]
@@ -248,8 +248,7 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     sessions = build_sessions(config, dataset, seed)
     states = StateFile(config.engine.state_memory * 2**20)
     rules = _rules(config, model)
-    told = tuple(warnings)
-    return World(config, seed, dataset, model, initial, sessions, rules, states, told)
+    return World(config, seed, dataset, model, initial, sessions, rules, states, tuple(warnings))
 
 
 def _rules(config: Config, model: Model) -> SessionRules:
@@ -267,7 +266,7 @@ def _retention(config: Config, model: Model) -> retention.Retention:
         measure = DISTANCES[config.history.distance]
 
         def apart(a: PastSession, b: PastSession) -> float:
-            # A method that never probes has no signatures; its final models stand in for them.
+            # A method that never probes has no signatures; its final models are compared instead.
             one, other = (past.signature for past in (a, b))
             if one is None or other is None:
                 return measure(a.model.theta, b.model.theta, model.layout)
@@ -277,7 +276,7 @@ def _retention(config: Config, model: Model) -> retention.Retention:
     return retention.keep_all
 
 
-# --- surroundings --------------------------------------------------------------------------------
+# --- threads and environment ---------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -303,14 +302,14 @@ def fingerprint(dataset: Dataset) -> str:
 
 
 def _note_environment(folder: RunFolder, data: Dataset) -> None:
-    """Write what the run was made with; on resuming, refuse data that has changed."""
-    found = fingerprint(data)
+    """Record the environment of the run; on resuming, raise an error if the data has changed."""
+    digest = fingerprint(data)
     path = folder.path / records.ENVIRONMENT
     if path.exists():
         before = records.read_json(path).get("dataset")
         if not isinstance(before, dict) or "digest" not in before:
             raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
-        if before["digest"] != found:
+        if before["digest"] != digest:
             raise EbbflowError(
                 f"the data set {data.name} is not the one that {folder.path} was started with "
                 "(its digest differs): restore the data, or start a new run"
@@ -331,16 +330,16 @@ def _note_environment(folder: RunFolder, data: Dataset) -> None:
                 "train": len(data.train),
                 "test": len(data.test),
                 "classes": data.classes,
-                "digest": found,
+                "digest": digest,
             },
         },
     )
 
 
 def other_instructions(folder: Path) -> str | None:
-    """Return a warning if going on with a run would use other instructions than its start did.
+    """Return a warning if resuming a run would use other processor instructions than its start.
 
-    None for a run that is over, and for one of a version that did not record them.
+    None for a finished run, and for one of a version that did not record them.
     """
     path = folder / records.ENVIRONMENT
     if not path.exists() or (folder / records.SUMMARY).exists():

@@ -1,8 +1,8 @@
 """Plugins: Python files and installed packages that register algorithms, starts and more.
 
 A plugin is a file named by ``--plugin``, or a module named by an entry point of the group
-``ebbflow.plugins``. It registers what it offers when it is imported. Only what the user names or
-has installed is ever loaded: a run folder cannot bring a plugin with it.
+``ebbflow.plugins``. It registers what it offers when it is imported. Only plugins that the user
+names or has installed are loaded: a run folder cannot bring one with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records a simulation in a run folder, and brings it back to where the folder left it."""
+"""Records a simulation in a run folder, and restores it from there."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Recorder(Callback):
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """Record a round, and save everything now and then."""
+        """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r._asdict() for r in rounds])
         due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
         if due and rounds[0].round < session.rounds:
             self._save_checkpoint(world, session, rounds[0].round, tracks)
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """Save the session's models, then the checkpoint, then drop what is no longer kept."""
+        """Save the session's models, then a checkpoint, then delete entries no longer kept."""
         seconds = time.monotonic() - self._session_began
         event = {"event": "finished", "seed": world.seed, "session": session.index}
         costs = cost_events(world, session, tracks)
@@ -68,7 +68,7 @@ class Recorder(Callback):
                 store.write_pilot(track.pilot)
             weights = track.start.weights if track.start else {}
             drawn = {str(z): weight for z, weight in weights.items() if weight > 0}
-            # From here on the session is read from its file: a long past does not fill the memory.
+            # From now on the session is read from its file, so that a long past fits into memory.
             track.past = [
                 store.write(past, devices=len(session.devices), drew_on=drawn)
                 if past.number == session.index
@@ -91,18 +91,18 @@ class Recorder(Callback):
 
 
 def store_of(folder: RunFolder, world: World, method: Method) -> Store:
-    """Return where a method's history is kept."""
+    """Return the store of a method's history."""
     layout, distance = world.model.layout, method.start.sketch_distance
     plan = None if distance is None else sketch.plan(layout, distance)
     where = folder.history(method.group, method.name, world.seed)
     return Store(where, layout, world.model.buffer_layout, plan)
 
 
-# --- going on from a checkpoint ------------------------------------------------------------------
+# --- resuming from a checkpoint ------------------------------------------------------------------
 
 
 def rewind(folder: RunFolder, config: Config) -> Checkpoint | None:
-    """Cut the line files back to the last checkpoint and return it; None if there is none."""
+    """Truncate the line files to the last checkpoint and return it, or None if there is none."""
     checkpoint = read_checkpoint(folder)
     if checkpoint is not None:
         _check_unchanged(checkpoint.config, config, folder)
@@ -116,19 +116,19 @@ def restore(
     """Bring fresh tracks to where the checkpoint left them."""
     tensors = read_tensors(folder, checkpoint)
     session = world.sessions[checkpoint.session - 1]
-    # Before the teacher's labels were written down, they were those of the session before.
+    # Earlier versions did not record the teacher's labels: the previous session's were used.
     usual = {"teacher_labels": list(world.labels_before(session))}
     for i, (track, written) in enumerate(zip(tracks, checkpoint.tracks, strict=True)):
         facts = usual | written
         _unpack(track, facts, tensors, f"{i}/", world.config.device)
         store = store_of(folder, world, track.method)
-        # What a crash left behind: entries that were about to be deleted or to be written anew.
+        # Delete what a crash left behind: entries about to be deleted or rewritten.
         store.keep(facts["entries"])
         track.past = store.read_all(facts["entries"])
 
 
 def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) -> None:
-    """Refuse to go on with other settings than those so far; how the work is done may change."""
+    """Raise an error if settings have changed; how the work is done may change."""
     free = {"engine", "checkpoint", "device", "window"}
     earlier = read_written(before, str(folder.path / CHECKPOINT))
     then, now = _comparable(earlier), _comparable(config)
@@ -141,17 +141,17 @@ def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) 
 
 
 def _comparable(config: Config) -> dict[str, Any]:
-    # Sketches leave the weights as they are, within what a mixture is rounded by.
+    # Sketches do not change the weights by more than a mixture's rounding.
     parameters = {
-        name: {key: value for key, value in own.items() if key != "signature"}
-        for name, own in set_parameters(config).items()
+        name: {key: value for key, value in values.items() if key != "signature"}
+        for name, values in set_parameters(config).items()
     }
-    told = {name: own for name, own in parameters.items() if own}
-    return {**config.model_dump(mode="json"), "parameters": told}
+    changed = {name: values for name, values in parameters.items() if values}
+    return {**config.model_dump(mode="json"), "parameters": changed}
 
 
 def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
-    """Return every tensor of the tracks under a name of its own."""
+    """Return every tensor of the tracks under a unique name."""
     tensors: dict[str, Tensor] = {}
     for i, track in enumerate(tracks):
         named = {"theta": track.model.theta, "buffers": track.model.buffers}
@@ -197,8 +197,8 @@ def _unpack(
     def state(where: str, names: Sequence[str]) -> State:
         return {name: tensors[f"{prefix}{where}{name}"].to(device) for name in names}
 
-    here = model("")
-    track.model = ModelState(here.theta.to(device), here.buffers.to(device))
+    current = model("")
+    track.model = ModelState(current.theta.to(device), current.buffers.to(device))
     track.server = state("server/", facts["server"])
     track.clients = {
         int(device_number): state(f"clients/{device_number}/", names)
@@ -207,7 +207,7 @@ def _unpack(
     track.pilot = model("pilot/") if facts["pilot"] else None
     track.pilots = [model(f"pilots/{n}/") for n in range(facts["pilots"])]
     track.start = StartingPoint(
-        here,
+        current,
         {int(z): weight for z, weight in facts["weights"].items()},
         {int(z): distance for z, distance in facts["distances"].items()},
         tensors.get(f"{prefix}signature"),

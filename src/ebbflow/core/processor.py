@@ -1,4 +1,4 @@
-"""Which instructions of the processor are used: the same seed gives the same bits on the same."""
+"""The processor instructions in use: only with the same ones does a seed give the same bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 _CPU_INFO = Path("/proc/cpuinfo")
-# oneDNN's names from the least to the most capable, and the flags that Linux reports for each.
+# oneDNN's names, least capable first, and the flags that Linux reports for each.
 _ONEDNN = {
     "SSE41": {"sse4_1"},
     "AVX": {"avx"},
@@ -28,7 +28,7 @@ _VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
 
 def flags() -> frozenset[str]:
-    """Return what Linux says the processor can do; nothing on other systems."""
+    """Return the processor's flags as Linux reports them; none on other systems."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -43,8 +43,8 @@ def flags() -> frozenset[str]:
 def instructions() -> dict[str, str]:
     """Return the instruction sets that torch, oneDNN and MKL use, and the variables that are set.
 
-    oneDNN does not tell: its set follows from the processor's flags and the limit that
-    ``ONEDNN_MAX_CPU_ISA`` sets, and is left out where the flags are not known.
+    oneDNN does not report its set: it follows from the processor's flags and the limit that
+    ``ONEDNN_MAX_CPU_ISA`` sets, and is left out if the flags are unknown.
     """
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA", "")
     settings = {
@@ -73,7 +73,7 @@ def onednn_instructions(flags: frozenset[str], limit: str = "") -> str:
 
 
 def described(used: Mapping[str, str]) -> str:
-    """Return instruction sets in words, without the variables that they follow from.
+    """Return instruction sets as text, without the variables that determine them.
 
     >>> described({"torch": "AVX2", "oneDNN": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"})
     'torch AVX2, oneDNN AVX2'
