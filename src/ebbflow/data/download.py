@@ -98,14 +98,14 @@ def _download(url: str, file: RemoteFile, home: Path, display: Progress | None) 
         digest = sha256_of(path, packed=file.packed)
         if digest != file.sha256:
             path.unlink()
-            gave = (
+            received = (
                 f"content with SHA-256 {digest}"
                 if digest
                 else "a gzip file that cannot be unpacked"
             )
             raise EbbflowError(
-                f"{url} gave {gave} where SHA-256 {file.sha256} is expected; try again, or pass "
-                "another mirror with `--from`."
+                f"{url} gave {received} where SHA-256 {file.sha256} is expected; try again, or "
+                "pass another mirror with `--from`."
             )
         return downloaded
 
