@@ -35,7 +35,7 @@ READING = (
         "Continuous",
         "It is FedAvg with distillation whatever the algorithm of the row, which is why its "
         "numbers under MOON, FedProx and FedACG are the same. In its first session its teacher is "
-        "a network of zeros, which makes that session one of label smoothing.",
+        "an all-zero model, which makes that session one of label smoothing.",
         "`parameters.continuous.base`, `parameters.continuous.first`; `untaught` in the fit is "
         "without it",
     ),

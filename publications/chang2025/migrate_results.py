@@ -12,6 +12,7 @@ are. Running it twice changes nothing.
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from chang2025.cells import digest, result_settings
@@ -35,7 +36,8 @@ def migrate(path: Path) -> bool:
 
 
 def main() -> None:
-    """Migrate every kept result."""
+    """Migrate every kept result; takes no arguments."""
+    ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter).parse_args()
     paths = sorted(RESULTS.glob("*-s*.json"))
     changed = sum(migrate(path) for path in paths)
     print(f"{changed} of {len(paths)} results rewritten")

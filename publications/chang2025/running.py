@@ -21,6 +21,7 @@ from chang2025.results import kept_capabilities, result_digest, write_result
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.core.malloc import use_one_arena
+from ebbflow.runs.environment import other_instructions
 from ebbflow.runs.records import CONFIG
 
 
@@ -151,7 +152,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             "or choose --scale small"
         )
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
-    if resumed and (warning := experiment.other_instructions(folder)):
+    if resumed and (warning := other_instructions(folder)):
         print(f"  warning: {warning}", file=sys.stderr)
     with closing(progress_display(config)) as display:
         if resumed:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
-import platform
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,6 @@ import torch
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
-from ebbflow.core import processor
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.local import Engine
@@ -32,6 +27,7 @@ from ebbflow.engines import engine_for
 from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
 from ebbflow.recording import Recorder, restore, rewind
 from ebbflow.runs import records, retention
+from ebbflow.runs.environment import note_environment, other_instructions
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
 from ebbflow.runs.summary import summary_rows
@@ -130,7 +126,7 @@ def _run_in_folder(
     try:
         with _undisturbed():
             warning = other_instructions(folder.path)
-            _note_environment(folder, data)
+            note_environment(folder.path, data)
             checkpoint = rewind(folder, config)
             if warning is not None:
                 folder.append(records.EVENTS, [{"event": "warning", "text": warning}])
@@ -276,9 +272,6 @@ def _retention(config: Config, model: Model) -> retention.Retention:
     return retention.keep_all
 
 
-# --- threads and environment ---------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Compute on one thread in this one, too (the engine's workers are the parallelism)."""
@@ -289,67 +282,3 @@ def _undisturbed() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def fingerprint(dataset: Dataset) -> str:
-    """Return a digest of every sample and label."""
-    digest = hashlib.blake2b(digest_size=16)
-    for split in (dataset.train, dataset.test):
-        for tensor in (split.x, split.y):
-            digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
-            digest.update(tensor.cpu().contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def _note_environment(folder: RunFolder, data: Dataset) -> None:
-    """Record the environment of the run; on resuming, raise an error if the data has changed."""
-    digest = fingerprint(data)
-    path = folder.path / records.ENVIRONMENT
-    if path.exists():
-        before = records.read_json(path).get("dataset")
-        if not isinstance(before, dict) or "digest" not in before:
-            raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
-        if before["digest"] != digest:
-            raise EbbflowError(
-                f"the data set {data.name} is not the one that {folder.path} was started with "
-                "(its digest differs): restore the data, or start a new run"
-            )
-        return
-    libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
-    records.write_json(
-        path,
-        {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            "instructions": processor.instructions(),
-            "versions": {name: version(name) for name in libraries},
-            "dataset": {
-                "name": data.name,
-                "train": len(data.train),
-                "test": len(data.test),
-                "classes": data.classes,
-                "digest": digest,
-            },
-        },
-    )
-
-
-def other_instructions(folder: Path) -> str | None:
-    """Return a warning if resuming a run would use other processor instructions than its start.
-
-    None for a finished run, and for one of a version that did not record them.
-    """
-    path = folder / records.ENVIRONMENT
-    if not path.exists() or (folder / records.SUMMARY).exists():
-        return None
-    before, now = records.read_json(path).get("instructions"), processor.instructions()
-    if not isinstance(before, dict) or processor.described(before) == processor.described(now):
-        return None
-    return (
-        "the run was started with other instructions of the processor "
-        f"({processor.described(before)}) than are used now ({processor.described(now)}): what "
-        "follows may differ from what an uninterrupted run gives; to hold torch and oneDNN to "
-        "the same ones, set ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA"
-    )

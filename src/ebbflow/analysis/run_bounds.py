@@ -27,6 +27,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.runs import records
+from ebbflow.runs.environment import fingerprint
 from ebbflow.runs.records import Round
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.tracks import Track
@@ -187,7 +188,7 @@ def examine(
         config.dataset, limit_train=config.data.limit_train, limit_test=config.data.limit_test
     )
     before = records.read_json(folder / records.ENVIRONMENT).get("dataset", {})
-    if before.get("digest") not in (None, experiment.fingerprint(data)):
+    if before.get("digest") not in (None, fingerprint(data)):
         raise EbbflowError(
             f"the data set {data.name} is not the one that {folder} was made with (its digest "
             "differs): restore the data"

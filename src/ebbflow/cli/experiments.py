@@ -101,11 +101,12 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
     from ebbflow.core.malloc import use_one_arena
     from ebbflow.plugins import load_plugins
     from ebbflow.report.progress import progress_display
+    from ebbflow.runs.environment import other_instructions
 
     load_plugins(plugin or [])
     use_one_arena()
     config = experiment.read_config(folder)
-    if warning := experiment.other_instructions(folder):
+    if warning := other_instructions(folder):
         typer.echo(f"warning: {warning}", err=True)
     with _resume_hint(folder), closing(progress_display(config)) as display:
         outcome = experiment.resume(folder, callbacks=[display])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs import records
+
+if TYPE_CHECKING:
+    from ebbflow.core.types import Dataset
 
 LIBRARIES = ("ebbflow", "torch", "numpy")
 _BF16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
@@ -58,3 +66,75 @@ def machine() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that compute."""
     return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
+
+
+# --- a run's environment.json --------------------------------------------------------------------
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Return a digest of every sample and label."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split in (dataset.train, dataset.test):
+        for tensor in (split.x, split.y):
+            digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def note_environment(folder: Path, data: Dataset) -> None:
+    """Record the environment of the run; on resuming, raise an error if the data has changed."""
+    # Reading and comparing results needs no torch.
+    from ebbflow.core import processor  # noqa: PLC0415
+
+    digest = fingerprint(data)
+    path = folder / records.ENVIRONMENT
+    if path.exists():
+        before = records.read_json(path).get("dataset")
+        if not isinstance(before, dict) or "digest" not in before:
+            raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
+        if before["digest"] != digest:
+            raise EbbflowError(
+                f"the data set {data.name} is not the one that {folder} was started with "
+                "(its digest differs): restore the data, or start a new run"
+            )
+        return
+    libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
+    records.write_json(
+        path,
+        {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            "instructions": processor.instructions(),
+            "versions": {name: version(name) for name in libraries},
+            "dataset": {
+                "name": data.name,
+                "train": len(data.train),
+                "test": len(data.test),
+                "classes": data.classes,
+                "digest": digest,
+            },
+        },
+    )
+
+
+def other_instructions(folder: Path) -> str | None:
+    """Return a warning if resuming a run would use other processor instructions than its start.
+
+    None for a finished run, and for one of a version that did not record them.
+    """
+    from ebbflow.core import processor  # noqa: PLC0415 - as above
+
+    path = folder / records.ENVIRONMENT
+    if not path.exists() or (folder / records.SUMMARY).exists():
+        return None
+    before, now = records.read_json(path).get("instructions"), processor.instructions()
+    if not isinstance(before, dict) or processor.described(before) == processor.described(now):
+        return None
+    return (
+        "the run was started with other instructions of the processor "
+        f"({processor.described(before)}) than are used now ({processor.described(now)}): what "
+        "follows may differ from what an uninterrupted run gives; to hold torch and oneDNN to "
+        "the same ones, set ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA"
+    )
