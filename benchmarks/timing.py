@@ -61,7 +61,7 @@ def threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_a_run() -> Iterator[None]:
-    """Apply the settings of an experiment: one torch thread, and freed memory is kept."""
+    """Apply the settings of `ebbflow run`: one torch thread, and freed memory is kept."""
     use_one_arena()
     with threads(1), kept_memory():
         yield

@@ -153,7 +153,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
         )
     resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
     if resumed and (warning := other_instructions(folder)):
-        print(f"  warning: {warning}", file=sys.stderr)
+        print(f"warning: {warning}", file=sys.stderr)
     with closing(progress_display(config)) as display:
         if resumed:
             records = experiment.resume(folder, dataset=data, callbacks=[display])

@@ -16,6 +16,7 @@ from chang2025.running import capability, compute, is_done, run_cells
 from ebbflow import experiment
 from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.processor import described, instructions
 from ebbflow.core.types import Session
 from ebbflow.runs.records import ENVIRONMENT
 from ebbflow.runs.summary import curves
@@ -69,6 +70,7 @@ def test_a_result_holds_the_curves_the_weights_and_the_costs_of_its_run(tmp_path
     assert facts["cpu_seconds"] > 0 and facts["memory"] > 2**24 and facts["seconds"] > 0
     assert set(facts["versions"]) >= {"ebbflow", "torch"}
     assert found.capability == facts["capability"] == capability()
+    assert facts["machine"]["instructions"] == described(instructions())
     assert facts["sent"]["scaffold"] == [2 * size for size in facts["sent"]["fedavg"]]
     assert found.config.seeds == [7]
 

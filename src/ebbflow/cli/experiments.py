@@ -103,8 +103,8 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
     from ebbflow.report.progress import progress_display
     from ebbflow.runs.environment import other_instructions
 
-    load_plugins(plugin or [])
     use_one_arena()
+    load_plugins(plugin or [])
     config = experiment.read_config(folder)
     if warning := other_instructions(folder):
         typer.echo(f"warning: {warning}", err=True)

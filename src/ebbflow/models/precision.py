@@ -2,8 +2,8 @@
 
 Products and convolutions round their operands to bfloat16, add up in float32 and round the result;
 the backward pass does the same. Weights, momentum, batch statistics, losses, uploads and evaluation
-stay in float32. Where torch itself multiplies bfloat16 and maps over devices, a linear layer's
-product is rounded before its bias is added, which stays in float32.
+stay in float32. Where torch multiplies bfloat16 itself and devices are mapped together, a linear
+layer rounds its product and then adds the bias in float32.
 """
 
 from __future__ import annotations

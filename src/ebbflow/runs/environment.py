@@ -40,8 +40,7 @@ def has_bf16() -> bool:
 
 def instructions() -> str:
     """Return which instruction sets torch, oneDNN and MKL use."""
-    # Reading and comparing results needs no torch.
-    from ebbflow.core import processor  # noqa: PLC0415
+    from ebbflow.core import processor  # noqa: PLC0415 - what reads results needs no torch
 
     return processor.described(processor.instructions())
 
