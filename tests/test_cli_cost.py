@@ -147,3 +147,10 @@ def test_a_run_without_a_round_is_told(tmp_path: Path) -> None:
     answer = ebbflow("cost", str(tmp_path))
     assert answer.code == 2
     assert "holds no finished round yet" in answer.err
+
+
+def test_a_round_of_a_model_needs_a_number_of_devices() -> None:
+    trace = ("--set", "schedule.kind=trace", "--set", "schedule.file=a.csv")
+    answer = ebbflow("cost", "--model", "svhn", *trace)
+    assert answer.code == 2
+    assert "--devices" in answer.err

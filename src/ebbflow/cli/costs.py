@@ -195,7 +195,12 @@ def _of_model(
     if not_known and (wireless.parameters is None or wireless.complexity is None):
         raise unknown(config.dataset, names, "model", "--model")
     size = model_size(config)
-    devices = config.partition.devices or 1
+    devices = config.partition.devices
+    if devices is None:
+        raise EbbflowError(
+            'schedule.kind = "trace" does not say how many devices a round has: leave it out, and '
+            "name their number by --devices"
+        )
     task = task_of(config, size, algorithm)
     if sweep is not None:
         name, what = "a round", "of one round"
