@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,13 +26,12 @@ from ebbflow.core.algorithm import (
     weighted_upload,
 )
 from ebbflow.core.errors import EbbflowError, TrainingError
-from ebbflow.core.evaluate import Score
-from ebbflow.core.local import Cohort, Lane, Route, Trained
+from ebbflow.core.local import Cohort, Lane, Trained
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.rng import generator
 from ebbflow.core.start import StartingPoint
-from ebbflow.core.types import Examples, ModelState, Session, State
+from ebbflow.core.types import ModelState, Session, State
 from ebbflow.core.vector import mix
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
@@ -61,14 +60,14 @@ def recorded(*settings: str) -> Records:
     return run(config_of("engine.workers=1", *settings), dataset=digits())
 
 
-class Play(Callback):
+class Play(Sequential, Callback):
     """One simulation with the reference engine, and all that could be seen of it."""
 
     def __init__(self, *settings: str, algorithm: Algorithm | None = None) -> None:
         config = config_of(*settings)
         self.world = build_world(config, digits(), config.seeds[0])
         self.initial = self.world.initial.theta.clone()
-        self.engine = Sequential(self.world.model, self.world.dataset.train, self.world.recipe)
+        super().__init__(self.world.model, self.world.dataset.train, self.world.recipe)
         methods = methods_of(self.world)
         if algorithm is not None:
             methods = [replace(method, algorithm=algorithm) for method in methods]
@@ -84,24 +83,14 @@ class Play(Callback):
         self.copies: dict[tuple[str, int], Tensor] = {}
         simulate(self.world, self.tracks, self, [self])
 
-    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
-        return self.engine.evaluate(models, test)
-
-    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
-        return self.engine.mean_state(states, samples)
-
-    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
-        self.engine.explain(lanes, cohort)
-
-    def route(self, lane: Lane, cohort: Cohort) -> Route:
-        return self.engine.route(lane, cohort)
-
-    def close(self) -> None:
-        pass
+    @property
+    def engine(self) -> Sequential:
+        """The same engine, which takes no notes."""
+        return Sequential(self.world.model, self.world.dataset.train, self.world.recipe)
 
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         (self.probed if self.probing else self.trained).append((cohort, lanes))
-        return self.engine(lanes, cohort)
+        return super().__call__(lanes, cohort)
 
     def session_started(
         self, world: World, session: Session, events: Sequence[dict[str, Any]]
@@ -873,13 +862,13 @@ def test_parameters_reach_the_model() -> None:
 # --- evaluation beside the next round ------------------------------------------------------------
 
 
-class Breaks(Callback):
-    """An engine that fails in a round, and a watcher that may fail when it hears of one."""
+class Breaks(Sequential, Callback):
+    """An engine that fails in a round, and a callback that may fail when it is told of one."""
 
     def __init__(self, train_fails: int = 99, hearing_fails: int = 99) -> None:
         config = config_of("methods=previous", "rounds=4", "sessions=1")
         self.world = build_world(config, digits(), 100)
-        self.engine = Sequential(self.world.model, self.world.dataset.train, self.world.recipe)
+        super().__init__(self.world.model, self.world.dataset.train, self.world.recipe)
         self.train_fails, self.hearing_fails = train_fails, hearing_fails
         self.heard: list[int] = []
         self.models: dict[int, Tensor] = {}
@@ -888,22 +877,7 @@ class Breaks(Callback):
         self.models[cohort.round - 1] = lanes[0].shared.theta
         if cohort.round == self.train_fails:
             raise KeyboardInterrupt
-        return self.engine(lanes, cohort)
-
-    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
-        return self.engine.evaluate(models, test)
-
-    def mean_state(self, states: Sequence[State], samples: Sequence[int]) -> State:
-        return self.engine.mean_state(states, samples)
-
-    def explain(self, lanes: Sequence[Lane], cohort: Cohort) -> None:
-        self.engine.explain(lanes, cohort)
-
-    def route(self, lane: Lane, cohort: Cohort) -> Route:
-        return self.engine.route(lane, cohort)
-
-    def close(self) -> None:
-        pass
+        return super().__call__(lanes, cohort)
 
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
@@ -913,9 +887,6 @@ class Breaks(Callback):
         self.heard.append(rounds[0].round)
         if rounds[0].round in self.models:
             assert torch.equal(tracks[0].model.theta, self.models[rounds[0].round])
-
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
 
     def run(self) -> None:
         simulate(self.world, new_tracks(self.world, methods_of(self.world)), self, [self])
