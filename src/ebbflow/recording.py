@@ -141,13 +141,13 @@ def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) 
 
 
 def _comparable(config: Config) -> dict[str, Any]:
-    # Sketches do not change the weights by more than a mixture's rounding.
-    parameters = {
-        name: {key: value for key, value in values.items() if key != "signature"}
-        for name, values in set_parameters(config).items()
-    }
-    changed = {name: values for name, values in parameters.items() if values}
-    return {**config.model_dump(mode="json"), "parameters": changed}
+    parameters = set_parameters(config)
+    # The warm start's sketches do not change the weights by more than a mixture's rounding.
+    warm_start = parameters.pop("warm_start", {})
+    warm_start.pop("signature", None)
+    if warm_start:
+        parameters["warm_start"] = warm_start
+    return {**config.model_dump(mode="json"), "parameters": parameters}
 
 
 def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:

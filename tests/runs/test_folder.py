@@ -26,7 +26,8 @@ from ebbflow.config.resolved import Config
 from ebbflow.core import files, processor
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.registry import RegisteredAlgorithm
+from ebbflow.core.registry import RegisteredAlgorithm, RegisteredStart
+from ebbflow.core.start import Start, StartingPoint
 from ebbflow.core.types import Gradient, Session, State, Theta
 from ebbflow.runs import checkpoint, records
 from ebbflow.runs.folder import RunFolder
@@ -34,6 +35,7 @@ from ebbflow.runs.history import Store, StoredSession
 from ebbflow.runs.records import Round
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
+from ebbflow.starts import STARTS
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
@@ -606,3 +608,18 @@ def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
     del checkpoint["config"]["history"]["distance"]
     path.write_text(json.dumps(checkpoint))
     assert experiment.resume(run).rows == wanted
+
+
+def test_only_the_warm_starts_signature_may_change_when_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(signature: str = "a") -> Start:
+        return Start(lambda situation: StartingPoint(situation.carried))
+
+    monkeypatch.setitem(STARTS._records, "mine", RegisteredStart("mine", mine))
+    config = configured(methods=["mine"], **{"parameters.mine.signature": "b"})
+    run_until_stopped(config, tmp_path / "run", 14)
+    path = tmp_path / "run" / records.CONFIG
+    path.write_text(path.read_text().replace('signature = "b"', 'signature = "c"'))
+    with pytest.raises(EbbflowError, match=r"parameters is .*'c'.* and was .*'b'"):
+        experiment.resume(tmp_path / "run")
