@@ -131,6 +131,7 @@ def _run_in_folder(
             if warning is not None:
                 folder.append(records.EVENTS, [{"event": "warning", "text": warning}])
             done = config.seeds.index(checkpoint.seed) if checkpoint else 0
+            followers = [Recorder(folder), *callbacks]
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
                 tracks = new_tracks(world, methods_of(world))
@@ -138,7 +139,7 @@ def _run_in_folder(
                 if checkpoint and checkpoint.seed == seed:
                     restore(folder, checkpoint, world, tracks)
                     after = (checkpoint.session, checkpoint.round)
-                _simulate(world, tracks, [Recorder(folder), *callbacks], after)
+                _simulate(world, tracks, followers, after)
         rounds = records.read_rounds(folder.path)
         summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
         records.write_json(folder.path / records.SUMMARY, summary)
