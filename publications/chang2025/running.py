@@ -21,6 +21,7 @@ from chang2025.results import kept_capabilities, result_digest, write_result
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.core.malloc import use_one_arena
+from ebbflow.core.processor import instructions
 from ebbflow.runs.environment import other_instructions
 from ebbflow.runs.records import CONFIG
 
@@ -69,9 +70,7 @@ def run_cells(
 
 def capability() -> str:
     """Return the instruction set that torch computes with here, as in AVX2."""
-    import torch  # noqa: PLC0415 - only to ask it
-
-    return str(torch.backends.cpu.get_cpu_capability())
+    return instructions()["torch"]
 
 
 def _in_own_process(cell: Cell, results: Path, runs: Path, keep: bool) -> None:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 _CPU_INFO = Path("/proc/cpuinfo")
 # oneDNN's names, least capable first, and the flags that Linux reports for each.
 _ONEDNN = {
@@ -46,6 +44,8 @@ def instructions() -> dict[str, str]:
     oneDNN does not report its set: it follows from the processor's flags and the limit that
     ``ONEDNN_MAX_CPU_ISA`` sets, and is left out if the flags are unknown.
     """
+    import torch  # noqa: PLC0415 - what reads and compares results needs no torch
+
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA", "")
     settings = {
         "torch": torch.backends.cpu.get_cpu_capability(),

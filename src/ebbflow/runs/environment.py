@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ebbflow.core import processor
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs import records
 
@@ -34,15 +35,7 @@ def _field(path: str, name: str) -> str:
 
 def has_bf16() -> bool:
     """Whether the processor has instructions for bfloat16."""
-    flags = _field("/proc/cpuinfo", "flags") or _field("/proc/cpuinfo", "Features")
-    return bool(_BF16 & set(flags.split()))
-
-
-def instructions() -> str:
-    """Return which instruction sets torch, oneDNN and MKL use."""
-    from ebbflow.core import processor  # noqa: PLC0415 - what reads results needs no torch
-
-    return processor.described(processor.instructions())
+    return bool(_BF16 & processor.flags())
 
 
 def machine() -> dict[str, str]:
@@ -57,7 +50,7 @@ def machine() -> dict[str, str]:
         "memory": f"{int(memory[0]) / 2**20:.0f} GiB" if memory else "",
         "system": f"{platform.system()} {release} {platform.machine()}",
         "bfloat16 instructions": "yes" if has_bf16() else "no",
-        "instructions": instructions(),
+        "instructions": processor.described(processor.instructions()),
     }
     return {key: value for key, value in facts.items() if value.strip(", ")}
 
@@ -82,9 +75,6 @@ def fingerprint(dataset: Dataset) -> str:
 
 def note_environment(folder: Path, data: Dataset) -> None:
     """Record the environment of the run; on resuming, raise an error if the data has changed."""
-    # Reading and comparing results needs no torch.
-    from ebbflow.core import processor  # noqa: PLC0415
-
     digest = fingerprint(data)
     path = folder / records.ENVIRONMENT
     if path.exists():
@@ -123,8 +113,6 @@ def other_instructions(folder: Path) -> str | None:
 
     None for a finished run, and for one of a version that did not record them.
     """
-    from ebbflow.core import processor  # noqa: PLC0415 - as above
-
     path = folder / records.ENVIRONMENT
     if not path.exists() or (folder / records.SUMMARY).exists():
         return None
