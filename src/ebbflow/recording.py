@@ -125,6 +125,7 @@ def restore(
         # Delete what a crash left behind: entries about to be deleted or rewritten.
         store.keep(facts["entries"])
         track.past = store.read_all(facts["entries"])
+        track.devices = session.devices
 
 
 def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) -> None:
@@ -164,6 +165,8 @@ def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
             named["signature"] = track.start.signature
         if track.start is not None and track.start.teacher is not None:
             models.append(("teacher", track.start.teacher))
+        if track.start is not None and track.start.kept is not None:
+            models.append(("kept", track.start.kept))
         for name, model in models:
             named |= {f"{name}/theta": model.theta, f"{name}/buffers": model.buffers}
         tensors |= {f"{i}/{name}": value for name, value in named.items()}
@@ -181,6 +184,7 @@ def _facts(track: Track) -> dict[str, Any]:
         "pilots": len(track.pilots),
         "teacher": start is not None and start.teacher is not None,
         "teacher_labels": list(start.teacher_labels) if start else [],
+        "kept": start is not None and start.kept is not None,
         "entries": [past.number for past in track.past],
         "weights": {str(z): w for z, w in start.weights.items()} if start else {},
         "distances": {str(z): d for z, d in start.distances.items()} if start else {},
@@ -213,5 +217,6 @@ def _unpack(
         tensors.get(f"{prefix}signature"),
         model("teacher/") if facts["teacher"] else None,
         tuple(facts["teacher_labels"]),
+        kept=model("kept/") if facts.get("kept") else None,
     )
     track.costs = counters.read(facts.get("costs", {}))

@@ -387,10 +387,10 @@ def test_a_table_grows_and_shrinks_with_its_history() -> None:
 def test_a_sketch_that_lies_beside_the_signature_is_not_made_again() -> None:
     made = plan(layout_of(400), "per_tensor", 60)
     one, other = noise(1, 400), noise(2, 400)
-    entry = Sketched(2, EMPTY, None, sketch(one, made))
+    entry = Sketched(2, EMPTY, None, kept=sketch(one, made))
     assert SketchTable(made).lower_bounds(one, [entry]).tolist() == [0.0]
     # One of another length was made by another plan, and is of no use.
-    stale = Sketched(3, EMPTY, other, Sketch(torch.zeros(9), torch.zeros(1)))
+    stale = Sketched(3, EMPTY, other, kept=Sketch(torch.zeros(9), torch.zeros(1)))
     assert (
         SketchTable(made).lower_bounds(one, [stale]).tolist()
         == SketchTable(made).lower_bounds(one, entries_of([other])).tolist()
@@ -429,7 +429,7 @@ def crowd() -> Crowd:
         values.append((b / lengths) @ projection.double().T)
         norms.append(lengths)
     rows = zip(torch.cat(values, 1).float(), torch.cat(norms, 1), strict=True)
-    entries = [Sketched(z, EMPTY, None, Sketch(*row)) for z, row in enumerate(rows)]
+    entries = [Sketched(z, EMPTY, None, kept=Sketch(*row)) for z, row in enumerate(rows)]
     exact = torch.stack(apart).mean(0).numpy()
     return Crowd(own, signatures, exact, SketchTable(made).lower_bounds(own, entries))
 

@@ -73,6 +73,7 @@ def history(
         goes_on=True,
         known_labels=(),
         pilot=ModelState(start, torch.zeros(2)),
+        initial=ModelState(start, torch.zeros(2)),
         past=tuple(past),
         layout=layout,
         probe=Probe(own),

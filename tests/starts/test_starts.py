@@ -41,6 +41,7 @@ def past(signatures: list[Tensor | None], *, goes_on: bool = True) -> Situation:
         goes_on=goes_on,
         known_labels=(1, 2) if goes_on else (),
         pilot=model(500),
+        initial=model(400),
         past=tuple(sessions),
         layout=LAYOUT,
         probe=Probe(vector(700)),

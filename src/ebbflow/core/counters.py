@@ -20,15 +20,17 @@ from ebbflow.core.errors import EbbflowError
 Rows = Sequence[NDArray[np.int64]]
 """The row numbers of each of a device's local steps."""
 
-PILOT, PROBE, COEFFICIENTS, CONSTRUCTION, MAIN, RETENTION = STAGES = (
+PILOT, PROBE, SURVEY, COEFFICIENTS, CONSTRUCTION, MAIN, RETENTION = STAGES = (
     "pilot",
     "probe",
+    "survey",
     "coefficients",
     "construction",
     "main",
     "retention",
 )
-"""The stages of Algorithm 1 in order, then the choice of which past sessions to keep."""
+"""The stages of Algorithm 1 in order, with the learned start's survey in the place of the probe,
+then the choice of which past sessions to keep."""
 
 FLOAT = 4
 """Bytes of one entry of a vector: models, signatures and uploads are float32."""
@@ -42,7 +44,8 @@ class Cost:
     a round, however many devices receive it); ``steps`` the local steps e_k, and ``samples`` the
     samples in their mini-batches; ``bytes_up`` is over all uploads, ``bytes_down`` over all
     broadcasts; ``distances`` counts comparisons of two whole vectors, ``mixed`` the models that
-    went into an average.
+    went into an average. Of a survey, ``questions`` counts the messages to its devices, each with
+    an answer, and ``passes`` the samples that were passed forward, once for every pass.
 
     >>> (Cost(uploads=3, broadcasts=1) + Cost(uploads=2, broadcasts=1)).counts()
     {'uploads': 5, 'broadcasts': 2}
@@ -56,6 +59,8 @@ class Cost:
     bytes_down: int = 0
     distances: int = 0
     mixed: int = 0
+    questions: int = 0
+    passes: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         pairs = zip(asdict(self).items(), asdict(other).values(), strict=True)

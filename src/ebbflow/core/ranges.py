@@ -14,3 +14,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 """From zero to just below one."""
 Scale = Annotated[float, Field(ge=0)]
 """Zero or more, infinity included."""
+Whole = Annotated[int, Field(ge=1)]
+"""A whole number from one on."""
+AtLeastTwo = Annotated[int, Field(ge=2)]
+"""A whole number from two on."""

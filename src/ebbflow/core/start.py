@@ -1,22 +1,28 @@
 """The `Start` record: a way to choose the model that a session begins with.
 
 A start runs at the server when a session begins. It sees what one method remembers, and may ask
-the devices present to run a short probe.
+the devices present to run a short probe, or to answer questions about mixtures of models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ebbflow.core.algorithm import Algorithm
+from ebbflow.core.survey import Panel, Survey, SurveyPlan
 from ebbflow.core.types import Layout, ModelState, PastSession
 
 Probe = Callable[[ModelState], ModelState]
 """Runs the V auxiliary rounds from a model, with fresh state that is discarded afterwards."""
+
+
+def nobody_to_ask(models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
+    """Refuse a survey, where the caller has no devices to ask."""
+    raise ValueError("this start asks devices, and the caller has given it none to ask")
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,13 @@ class Situation:
         goes_on: Whether ``carried`` comes from the previous session; false after a fresh start.
         known_labels: The labels of that session, where the caller knows them.
         pilot: The pilot model w_Pilot.
+        initial: The initial model w^(1,1).
         past: The kept sessions among P+1..s-1, oldest first: the paper's Q1 and Q2.
         layout: Where the model's tensors lie in its vector.
         probe: Runs the probe and charges it to the method.
+        survey: Sends models to devices of the session, which then answer questions about mixtures
+            of these models; charges it to the method.
+        devices: The devices of the session, where the caller knows them.
     """
 
     session: int
@@ -39,9 +49,12 @@ class Situation:
     goes_on: bool
     known_labels: tuple[int, ...]
     pilot: ModelState
+    initial: ModelState
     past: tuple[PastSession, ...]
     layout: Layout
     probe: Probe
+    survey: Survey = nobody_to_ask
+    devices: tuple[int, ...] = ()
 
 
 class StartingPoint(NamedTuple):
@@ -50,7 +63,9 @@ class StartingPoint(NamedTuple):
     ``weights`` and ``distances`` are keyed by the past session that was drawn on; ``signature`` is
     the session's pseudo-gradient G_s if the start ran the probe; ``teacher`` is a model that the
     session's training distils from, and ``teacher_labels`` are the labels it has learnt.
-    ``warnings`` are sentences for the user.
+    ``mixture`` holds the weights of all models that were mixed, by name, where not all of them are
+    past sessions' final models. ``kept`` is the starting model, if later sessions need it
+    (`PastSession.start`). ``warnings`` are sentences for the user.
     """
 
     model: ModelState
@@ -60,6 +75,8 @@ class StartingPoint(NamedTuple):
     teacher: ModelState | None = None
     teacher_labels: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    mixture: Mapping[str, float] = {}
+    kept: ModelState | None = None
 
 
 def _unchanged(algorithm: Algorithm, point: StartingPoint) -> Algorithm:

@@ -253,12 +253,16 @@ class Sketch(NamedTuple):
 class PastSession:
     """A past session z: its final model w^(z,T+1) and, if it was probed, its signature G_z.
 
-    A history on disk has sessions that read these only when they are asked for.
+    ``start`` is the model w^(z,1) that it began with, if the method's start asked to keep it;
+    ``devices`` are those that were there, where they are known. A history on disk has sessions that
+    read models and signatures only when they are asked for.
     """
 
     number: int
     model: ModelState
     signature: Tensor | None = None
+    start: ModelState | None = None
+    devices: tuple[int, ...] = ()
 
     @property
     def signed(self) -> bool:

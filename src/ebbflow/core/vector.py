@@ -39,20 +39,21 @@ NEGLIGIBLE = 2.0**-60
 
 
 def counting(weights: Sequence[float]) -> list[int]:
-    """Return the places of the weights above `NEGLIGIBLE`; other models need not be read.
+    """Return the places of the weights beyond `NEGLIGIBLE`; other models need not be read.
 
-    >>> counting([0.5, 0.0, 1e-30, 0.5])
-    [0, 3]
+    >>> counting([0.5, 0.0, 1e-30, 0.7, -0.2])
+    [0, 3, 4]
     """
-    return [place for place, weight in enumerate(weights) if weight > NEGLIGIBLE]
+    return [place for place, weight in enumerate(weights) if abs(weight) > NEGLIGIBLE]
 
 
 def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     """Return the weighted sum of models, parameters and buffers alike.
 
-    A single model of weight one is returned bit for bit. Sums are in float64, so that the order of
-    equal weights does not matter. Models are consumed one by one: if an iterator reads them from
-    disk, at most two are in memory at a time.
+    Where a weight is negative, buffers are mixed with `not_negative` weights: a variance that is
+    extrapolated may fall below zero. A single model of weight one is returned bit for bit. Sums are
+    in float64, so that the order of equal weights does not matter. Models are consumed one by one:
+    if an iterator reads them from disk, at most two are in memory at a time.
 
     >>> a = ModelState(torch.tensor([0.0, 2.0]), torch.zeros(0))
     >>> b = ModelState(torch.tensor([1.0, 0.0]), torch.zeros(0))
@@ -61,15 +62,28 @@ def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     """
     sums: list[Tensor] = []
     kinds: list[torch.dtype] = []
-    for model, weight in zip(models, weights, strict=True):
+    of_buffers = weights
+    if min(weights) < 0:
+        of_buffers = not_negative(torch.tensor(weights, dtype=torch.float64)).tolist()
+    for model, *pair in zip(models, weights, of_buffers, strict=True):
         if not sums:
-            sums = [vector.double() * weight for vector in model]
+            sums = [vector.double() * weight for vector, weight in zip(model, pair, strict=True)]
             kinds = [vector.dtype for vector in model]
         else:
-            for total, vector in zip(sums, model, strict=True):
+            for total, vector, weight in zip(sums, model, pair, strict=True):
                 total.add_(vector, alpha=weight)
     theta, buffers = (total.to(kind) for total, kind in zip(sums, kinds, strict=True))
     return ModelState(theta, buffers)
+
+
+def not_negative(weights: Tensor) -> Tensor:
+    """Return weights with the negative ones set to zero, and the others scaled to add up to one.
+
+    >>> not_negative(torch.tensor([1.5, 0.5, -1.0]))
+    tensor([0.7500, 0.2500, 0.0000])
+    """
+    clipped = weights.clamp(min=0)
+    return clipped / clipped.sum()
 
 
 def project(theta: Tensor, radius: float) -> Tensor:

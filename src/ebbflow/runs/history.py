@@ -23,6 +23,7 @@ from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
 from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest
 
 PILOT = "pilot.safetensors"
+STARTING = "start/"  # begins the names of the tensors of the model that a session began with
 
 
 class _Tensors(Protocol):
@@ -91,9 +92,19 @@ class StoredSession(PastSession):
     not in the order of a flat vector.
     """
 
-    def __init__(self, number: int, file: _File, shape: _Shape, signed: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        file: _File,
+        shape: _Shape,
+        *,
+        signed: bool,
+        started: bool,
+        devices: tuple[int, ...],
+    ) -> None:
         object.__setattr__(self, "number", number)
-        self._file, self._shape, self._signed = file, shape, signed
+        object.__setattr__(self, "devices", devices)
+        self._file, self._shape, self._signed, self._started = file, shape, signed, started
 
     def __repr__(self) -> str:
         return f"StoredSession({self.number}, {str(self._file.path)!r})"
@@ -108,6 +119,14 @@ class StoredSession(PastSession):
         """The final model w^(z,T+1)."""
         with self._file.tensors() as tensors:
             return _model(tensors, self._shape)
+
+    @property
+    def start(self) -> ModelState | None:
+        """The starting model w^(z,1), if it was kept."""
+        if not self._started:
+            return None
+        with self._file.tensors() as tensors:
+            return _model(tensors, self._shape, STARTING)
 
     @property
     def signature(self) -> Tensor | None:
@@ -133,8 +152,8 @@ class Store:
     """The history of one method of one run, in its own folder.
 
     Parameters are stored by name (``theta/weight`` ...), so that any tool that reads safetensors
-    can use a past model; ``signature/...`` holds the pseudo-gradient and, if there is a plan,
-    ``sketch/...`` its sketch.
+    can use a past model; ``start/theta/...`` holds the model that the session began with, if it is
+    kept, ``signature/...`` the pseudo-gradient and, if there is a plan, ``sketch/...`` its sketch.
     """
 
     def __init__(
@@ -153,6 +172,9 @@ class Store:
         Returns the session as an entry on disk, which holds nothing in memory.
         """
         tensors = self._tensors(entry.model)
+        if entry.start is not None:
+            tensors |= self._tensors(entry.start, STARTING)
+            facts["members"] = list(entry.devices)
         signature = entry.signature
         if signature is not None:
             tensors |= _named(signature, self._shape.layout, "signature")
@@ -161,8 +183,14 @@ class Store:
                 tensors |= dict(zip(_sketch_names(self._shape.plan), sketched, strict=True))
         name = _name(entry.number)
         digest = self._save(name, tensors, {"session": entry.number, **facts})
-        file = _File(self.folder / name, digest)
-        return StoredSession(entry.number, file, self._shape, signature is not None)
+        return StoredSession(
+            entry.number,
+            _File(self.folder / name, digest),
+            self._shape,
+            signed=signature is not None,
+            started=entry.start is not None,
+            devices=entry.devices,
+        )
 
     def write_pilot(self, pilot: ModelState) -> None:
         """Save the pilot model."""
@@ -199,18 +227,23 @@ class Store:
         layout, buffer_layout, _ = self._shape
         with file.tensors() as tensors:
             signed = bool(_shapes(tensors, "signature"))
-            _check_shapes(tensors, layout, "theta")
-            _check_shapes(tensors, buffer_layout, "buffers")
+            started = bool(_shapes(tensors, f"{STARTING}theta"))
+            for prefix in ["", STARTING] if started else [""]:
+                _check_shapes(tensors, layout, f"{prefix}theta")
+                _check_shapes(tensors, buffer_layout, f"{prefix}buffers")
             if signed:
                 _check_shapes(tensors, layout, "signature")
-        return StoredSession(session, file, self._shape, signed)
+        members = tuple(files.get(file.path.name, {}).get("members", ()))
+        return StoredSession(
+            session, file, self._shape, signed=signed, started=started, devices=members
+        )
 
     def _file(self, name: str, files: dict[str, dict[str, Any]]) -> _File:
         return _File(self.folder / name, files.get(name, {}).get("sha256"))
 
-    def _tensors(self, model: ModelState) -> dict[str, Tensor]:
-        theta = _named(model.theta, self._shape.layout, "theta")
-        return theta | _named(model.buffers, self._shape.buffer_layout, "buffers")
+    def _tensors(self, model: ModelState, prefix: str = "") -> dict[str, Tensor]:
+        theta = _named(model.theta, self._shape.layout, f"{prefix}theta")
+        return theta | _named(model.buffers, self._shape.buffer_layout, f"{prefix}buffers")
 
     def _save(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -240,9 +273,10 @@ def _named(flat: Tensor, layout: Layout, prefix: str) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in parts}
 
 
-def _model(tensors: _Tensors, shape: _Shape) -> ModelState:
+def _model(tensors: _Tensors, shape: _Shape, prefix: str = "") -> ModelState:
     return ModelState(
-        _flat(tensors, shape.layout, "theta"), _flat(tensors, shape.buffer_layout, "buffers")
+        _flat(tensors, shape.layout, f"{prefix}theta"),
+        _flat(tensors, shape.buffer_layout, f"{prefix}buffers"),
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ebbflow.core import vector
-from ebbflow.core.start import Probe, Situation, Start, StartingPoint
+from ebbflow.core.start import Probe, Situation, Start, StartingPoint, nobody_to_ask
+from ebbflow.core.survey import Survey
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.runs.retention import Retention, keep_all
 
@@ -27,6 +28,7 @@ class Memory:
         pilot: The pilot model w_Pilot, once session P is over.
         past: The kept sessions after the pilot sessions, oldest first (the lists Q1 and Q2).
         start: Where the current session started.
+        devices: The devices of the current session, where they are known.
 
     Tensors are replaced, never changed in place, so that memories may share them.
     """
@@ -36,6 +38,7 @@ class Memory:
     pilot: ModelState | None = None
     past: list[PastSession] = field(default_factory=list)
     start: StartingPoint | None = None
+    devices: tuple[int, ...] = ()
 
 
 class SessionRules(NamedTuple):
@@ -75,6 +78,8 @@ def begin(
     layout: Layout,
     probe: Probe,
     known_labels: tuple[int, ...] = (),
+    survey: Survey = nobody_to_ask,
+    devices: tuple[int, ...] = (),
 ) -> StartingPoint:
     """Choose w^(s,1), remember where it came from, and return the starting point.
 
@@ -87,6 +92,8 @@ def begin(
         layout: Where the model's tensors lie in its vector.
         probe: Runs the V auxiliary rounds on devices of this session, if the start asks for it.
         known_labels: The labels of the previous session, if they are known.
+        survey: Asks devices of this session about mixtures of models, for starts that learn.
+        devices: The devices of this session, if they are known.
     """
     if rules.is_pilot(session) or memory.pilot is None:
         point = StartingPoint(memory.model)
@@ -98,12 +105,15 @@ def begin(
             goes_on=not fresh,
             known_labels=() if fresh else known_labels,
             pilot=memory.pilot,
+            initial=on_device(initial, "cpu"),
             past=tuple(memory.past),
             layout=layout,
             probe=probe,
+            survey=survey,
+            devices=devices,
         )
         point = start.choose(situation)
-    memory.start, memory.model = point, point.model
+    memory.start, memory.model, memory.devices = point, point.model, devices
     return point
 
 
@@ -118,8 +128,9 @@ def finish(memory: Memory, session: int, rules: SessionRules) -> None:
             memory.pilot = vector.mix(memory.pilots, weights)
             memory.pilots = []
         return
-    signature = memory.start.signature if memory.start is not None else None
-    past = [*memory.past, PastSession(session, final, signature)]
+    point = memory.start or StartingPoint(memory.model)
+    over = PastSession(session, final, point.signature, point.kept, memory.devices)
+    past = [*memory.past, over]
     memory.past = [past[place] for place in rules.retention(past)]
 
 

@@ -43,6 +43,7 @@ def _of_start(
     point = track.start or StartingPoint(track.model)
     accuracy, loss = score
     about = _about(world, track, session)
+    learned = {"mixture": dict(point.mixture), "asked": list(track.asked)} if track.asked else {}
     yield {
         "event": "start",
         **about,
@@ -55,6 +56,7 @@ def _of_start(
         "loss": loss,
         "weights": {str(z): weight for z, weight in point.weights.items()},
         "distances": {str(z): distance for z, distance in point.distances.items()},
+        **learned,
         "probe_rounds": world.config.probe.rounds if point.signature is not None else 0,
         "path": route.path,
         "path_reason": route.reason,
@@ -79,7 +81,8 @@ def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list
 def _stored(world: World, track: Track) -> Stored:
     # At s = P the pilot sessions' models have just been averaged and deleted.
     temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
-    models = len(track.past) + (track.pilot is not None)
+    starts = sum(session.start is not None for session in track.past)
+    models = len(track.past) + starts + (track.pilot is not None)
     signatures = sum(session.signed for session in track.past)
     sizes = world.model.layout.total, world.model.buffer_layout.total
     return Stored(models, signatures, counters.stored_bytes(models, signatures, *sizes), temporary)
@@ -100,7 +103,7 @@ def _about(world: World, track: Track, session: Session) -> dict[str, Any]:
 def with_start(costs: Costs, point: StartingPoint) -> Costs:
     """Return the costs plus those of a starting point: distances measured, models averaged."""
     costs = charged(costs, counters.COEFFICIENTS, Cost(distances=len(point.distances)))
-    drawn_on = vector.counting(list(point.weights.values()))
+    drawn_on = vector.counting(list((point.mixture or point.weights).values()))
     return charged(costs, counters.CONSTRUCTION, Cost(mixed=len(drawn_on)))
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from ebbflow.core.evaluate import labelled
 from ebbflow.core.local import Cohort, Engine
+from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import ModelState, Session
 from ebbflow.runs.records import Round
 from ebbflow.sessions.memory import begin, finish, on_device
@@ -20,6 +21,7 @@ from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.events import start_events, with_finish, with_start
 from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.rounds import run_probe, set_up_state
+from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World, draw_cohort, draw_participants
 
@@ -91,7 +93,10 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
     def probe(model: ModelState) -> ModelState:
         return run_probe(world, track.method, session, engine, model, track)
 
-    track.costs = {}
+    def survey(models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
+        return SimulatedPanel(world, session, models, plan, track)
+
+    track.costs, track.asked = {}, ()
     point = begin(
         track,
         session.index,
@@ -101,6 +106,8 @@ def _begin(world: World, track: Track, session: Session, engine: Engine) -> None
         layout=world.model.layout,
         probe=probe,
         known_labels=world.labels_before(session),
+        survey=survey,
+        devices=session.devices,
     )
     track.costs = with_start(track.costs, point)
     track.model = on_device(point.model, world.config.device)

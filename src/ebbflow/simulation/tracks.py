@@ -25,6 +25,7 @@ class Track(Memory):
         server: The algorithm's state at the server.
         clients: The algorithm's state on each device that has taken part.
         costs: The costs of the session so far, by stage.
+        asked: The devices that were asked about mixtures of models when the session began.
     """
 
     method: Method
@@ -32,6 +33,7 @@ class Track(Memory):
     server: State = field(default_factory=dict)
     clients: dict[int, State] = field(default_factory=dict)
     costs: Costs = field(default_factory=dict)
+    asked: tuple[int, ...] = ()
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:

@@ -31,12 +31,13 @@ def register_start(
         factory: Returns the start; its arguments, which all need defaults and annotations, are the
             keys of ``[parameters.NAME]``. May also be ``"package.module:function"``.
         probes: Whether it runs the auxiliary rounds of `Situation.probe`.
-        keeps: What it needs from earlier sessions: ``pilot``, ``models``, ``signatures``,
-            ``teacher``.
+        keeps: What it needs from earlier sessions: ``pilot``, ``models``, ``starts``,
+            ``signatures``, ``teacher``.
     """
     STARTS.register(RegisteredStart(name, factory, probes, frozenset(keeps)))
 
 
+register_start("learned", "ebbflow.starts.learned:learned", keeps=["pilot", "models", "starts"])
 register_start("warm_start", "ebbflow.starts.warm_start:warm_start", probes=True)
 register_start("previous", "ebbflow.starts.previous:previous", keeps=())
 register_start("average", "ebbflow.starts.average:average", keeps=["models"])

@@ -1,0 +1,179 @@
+"""A device's side of a survey: the loss at a mixture of models, and its derivatives in the weights.
+
+Everything here is a sum over samples, so devices can be put together or kept apart at will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.func import jacfwd
+from torch.nn import functional
+
+from ebbflow.core.algorithm import cross_entropy_slope
+from ebbflow.core.survey import Compression
+from ebbflow.core.types import Labels, Layout, Model, ModelState, Output
+from ebbflow.core.vector import not_negative, unflatten
+
+ROWS = 512  # samples in one forward pass: activations, times K for the derivatives, must fit
+STEP = 0.01  # in alpha: small beside one, and large beside the rounding of float32
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A model's functions with K states to mix: ``thetas [K, P]`` and ``buffers [K, Q]``."""
+
+    model: Model
+    thetas: Tensor
+    buffers: Tensor
+
+    def logits(self, alpha: Tensor, x: Tensor) -> Tensor:
+        """Return the logits at the mixture, in evaluation mode."""
+        theta = alpha @ self.thetas
+        bag = self.model.hints.bag_of_words
+        if bag is not None:  # its kernel for means of word vectors has no forward derivative
+            table = bag.vocabulary * bag.width
+            words = theta[:table].view(bag.vocabulary, bag.width)[x]
+            shares = bag.shares(x, theta.dtype).unsqueeze(-1)
+            return bag.head(theta[table:], (words * shares).sum(1))
+        buffers = not_negative(alpha) @ self.buffers
+        return self.model.forward(theta, buffers, x, None, False)[0].logits
+
+    def to(self, device: torch.device) -> Basis:
+        """Return the basis on a device."""
+        return replace(self, thetas=self.thetas.to(device), buffers=self.buffers.to(device))
+
+    def for_texts(self, texts: Sequence[Tensor]) -> tuple[Basis, list[Tensor]]:
+        """Return the basis and the texts restricted to the words that occur, for a text model.
+
+        Other models and samples are returned as they are.
+        """
+        bag = self.model.hints.bag_of_words
+        if bag is None:
+            return self, list(texts)
+        words, renumbered, smaller = bag.subset(texts)
+        table = bag.vocabulary * bag.width
+        rows = self.thetas[:, :table].view(len(self.thetas), bag.vocabulary, bag.width)
+        kept = rows[:, words.to(rows.device)].flatten(1)
+        thetas = torch.cat([kept, self.thetas[:, table:]], dim=1)
+        return Basis(smaller, thetas, self.buffers), renumbered
+
+
+def basis_of(model: Model, states: Sequence[ModelState]) -> Basis:
+    """Return the basis of some states of a model."""
+    thetas = torch.stack([state.theta for state in states])
+    return Basis(model, thetas, torch.stack([state.buffers for state in states]))
+
+
+def received(
+    states: Sequence[ModelState], layout: Layout, compression: Compression
+) -> list[ModelState]:
+    """Return a basis as devices receive it.
+
+    In 8 bits, a difference from the first model is rounded to a multiple of its tensor's largest
+    entry over 127. Buffers are few, and sent as they are.
+    """
+    if compression == "fp32":
+        return list(states)
+    if compression == "bf16":
+        return [state._replace(theta=state.theta.bfloat16().to(state.theta)) for state in states]
+    first = states[0].theta.bfloat16().to(states[0].theta)
+    thetas = [first] + [first + _eight_bits(s.theta - first, layout) for s in states[1:]]
+    return [state._replace(theta=theta) for state, theta in zip(states, thetas, strict=True)]
+
+
+def _eight_bits(difference: Tensor, layout: Layout) -> Tensor:
+    parts = []
+    for tensor in unflatten(difference, layout).values():
+        unit = tensor.abs().amax() / 127 if tensor.numel() else torch.tensor(1.0)
+        rounded = torch.round(tensor / unit) * unit if unit > 0 else tensor
+        parts.append(rounded.reshape(-1))
+    return torch.cat(parts) if parts else difference
+
+
+def basis_bytes(parameters: int, buffers: int, models: int, compression: Compression) -> int:
+    """Return the bytes of a basis on the air; the scales of 8-bit tensors are not counted.
+
+    >>> [basis_bytes(1000, 0, 4, how) for how in ("fp32", "bf16", "int8")]
+    [16000, 8000, 5000]
+    """
+    of_theta = {
+        "fp32": 4 * models * parameters,
+        "bf16": 2 * models * parameters,
+        "int8": (models + 1) * parameters,
+    }[compression]
+    return of_theta + 4 * models * buffers
+
+
+def sample_losses(basis: Basis, mixtures: Tensor, x: Tensor, y: Labels) -> Tensor:
+    """Return the cross-entropy of every sample at every one of ``mixtures [A, K]``: ``[A, B]``."""
+
+    def losses(alpha: Tensor) -> Tensor:
+        logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, ROWS)])
+        return functional.cross_entropy(logits, y, reduction="none")
+
+    with torch.no_grad():
+        return torch.stack([losses(alpha) for alpha in mixtures])
+
+
+def expanded(
+    basis: Basis, alpha: Tensor, x: Tensor, y: Labels, weights: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weighted sum of the losses, its slope ``[K]`` and curvature ``[K, K]``, float64.
+
+    With J the derivative of a sample's logits in alpha and p its predictions, the slope is
+    J^T (p - y) and the Gauss-Newton curvature J^T (diag(p) - p p^T) J.
+    """
+    size = len(alpha)
+    loss = torch.zeros((), dtype=torch.float64)
+    slope = torch.zeros(size, dtype=torch.float64)
+    curvature = torch.zeros(size, size, dtype=torch.float64)
+    parts = (torch.split(each, ROWS) for each in (x, y, weights))
+    for rows, labels, counts in zip(*parts, strict=True):
+        logits, jacobian = _with_derivative(basis, alpha, rows)
+        each = functional.cross_entropy(logits, labels, reduction="none")
+        predicted = functional.softmax(logits, -1)
+        error = cross_entropy_slope(Output(logits, logits), labels, counts).logits
+        weighted = predicted.unsqueeze(-1) * jacobian
+        mean = weighted.sum(1)
+        spread = torch.einsum("b,bck,bcl->kl", counts, weighted, jacobian)
+        spread = spread - torch.einsum("b,bk,bl->kl", counts, mean, mean)
+        loss += (each.double() * counts).sum().cpu()
+        slope += torch.einsum("bc,bck->k", error, jacobian).double().cpu()
+        curvature += spread.double().cpu()
+    return loss, slope, curvature
+
+
+def expansion_passes(models: int, linear: bool) -> int:
+    """Return the work of an expansion for each sample, in forward passes.
+
+    Logits that are linear in theta take a pass for each model. Otherwise there is one at the
+    mixture, and for each model a derivative, which costs two: one through the inputs of every
+    layer and one through its weights.
+    """
+    return models if linear else 1 + 2 * models
+
+
+def _with_derivative(basis: Basis, alpha: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits ``[B, C]`` and their derivative in alpha ``[B, C, K]``."""
+    with torch.no_grad():
+        if basis.model.hints.linear:
+            each = torch.stack(
+                [basis.logits(one, x) for one in torch.eye(len(alpha)).to(alpha)], -1
+            )
+            return each @ alpha, each
+        value = basis.logits(alpha, x)
+        try:
+            return value, jacfwd(lambda weights: basis.logits(weights, x))(alpha)
+        except NotImplementedError:  # a layer of the model has no forward derivative
+            return value, _differences(basis, alpha, x)
+
+
+def _differences(basis: Basis, alpha: Tensor, x: Tensor) -> Tensor:
+    """Return the derivative of the logits by central differences."""
+    steps = STEP * torch.eye(len(alpha)).to(alpha)
+    sides = [basis.logits(alpha + step, x) - basis.logits(alpha - step, x) for step in steps]
+    return torch.stack(sides, -1) / (2 * STEP)

@@ -1,0 +1,101 @@
+"""Learn the start from the devices that are here: the best mixture of models we already have.
+
+The carried-over model, past sessions' final and starting models, the pilot and the initial model
+span an affine space that holds every other start. The devices present say which of its points is
+best, by sums of losses and derivatives in the mixing weights (`ebbflow.core.survey`).
+docs/learned-start.md explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from ebbflow.core.ranges import AtLeastTwo, NotNegative, Whole
+from ebbflow.core.start import Situation, Start, StartingPoint
+from ebbflow.core.survey import Compression, SurveyPlan
+from ebbflow.core.types import ModelState, PastSession
+from ebbflow.core.vector import mix
+from ebbflow.starts.mixing import best_mixture
+
+Read = Callable[[], ModelState | None]
+"""Reads a model, perhaps from disk, where there is one."""
+
+
+def learned(
+    models: AtLeastTwo = 6,
+    devices: Whole = 20,
+    samples: Whole = 32,
+    groups: Whole = 5,
+    balanced: bool = True,
+    compression: Compression = "bf16",
+    margin: NotNegative = 0.0,
+) -> Start:
+    """Return the start w^(s,1) = sum_k alpha_k b_k, with weights that the devices have chosen.
+
+    Args:
+        models: The most models b_k that are sent.
+        devices: The most devices that are asked.
+        samples: Samples of each device in each of two halves, to learn from and to judge by.
+        groups: Groups of devices whose sums are kept apart, to see how well what some devices have
+            chosen suits the others.
+        balanced: Whether every label counts the same; needs the sum of all devices' label counts.
+        compression: How the models are sent for the search; the server mixes in full precision.
+        margin: Standard errors within which the simplest start is preferred to the best one.
+    """
+    plan = SurveyPlan(devices, samples, groups, balanced, compression)
+
+    def choose(situation: Situation) -> StartingPoint:
+        basis = basis_models(situation, models)
+        names = list(basis)
+        if len(basis) == 1:
+            return StartingPoint(situation.carried, kept=situation.carried)
+        panel = situation.survey(list(basis.values()), plan)
+        finals = [k for k, name in enumerate(names) if name.startswith(("carried", "final"))]
+        weights = best_mixture(panel, len(basis), finals, margin).tolist()
+        model = mix(basis.values(), weights)
+        return StartingPoint(model, mixture=dict(zip(names, weights, strict=True)), kept=model)
+
+    return Start(choose)
+
+
+def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
+    """Return the models to mix by name, the most promising first; none occurs twice.
+
+    Carried plus (final - start) of a past session is "go on, and add what that session learnt". So
+    past sessions come in pairs, those first whose devices have most in common with this session's.
+    The last session's start shows in which direction it has just moved.
+    """
+    here = set(situation.devices)
+
+    def closeness(past: PastSession) -> tuple[float, int]:
+        there = set(past.devices)
+        return len(here & there) / max(1, len(here | there)), past.number
+
+    pairs: list[tuple[str, Read]] = []
+    for past in sorted(situation.past, key=closeness, reverse=True):
+        pairs.append((f"final {past.number}", partial(getattr, past, "model")))
+        pairs.append((f"start {past.number}", partial(getattr, past, "start")))
+    last = situation.past[-1:]
+    ordered: list[tuple[str, Read]] = [
+        ("carried", lambda: situation.carried),
+        *pairs[:2],
+        *((f"start {past.number}", partial(getattr, past, "start")) for past in last),
+        ("initial", lambda: situation.initial),
+        ("pilot", lambda: situation.pilot),
+        *pairs[2:],
+    ]
+    basis: dict[str, ModelState] = {}
+    for name, read in ordered:
+        if len(basis) == most:
+            break
+        model = read()
+        if model is not None and not any(_equal(model, other) for other in basis.values()):
+            basis[name] = model
+    return basis
+
+
+def _equal(one: ModelState, other: ModelState) -> bool:
+    return torch.equal(one.theta, other.theta) and torch.equal(one.buffers, other.buffers)
