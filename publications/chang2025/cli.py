@@ -10,7 +10,7 @@ import typer
 
 from chang2025.flags import with_flags
 from chang2025.folders import COSTS_PAGE, PAGE, RESULTS, RUNS, writable
-from ebbflow.cli.options import AsJson, SeedList, help_if_alone
+from ebbflow.cli.options import AsJson, SeedList, help_if_alone, seeds_of
 from ebbflow.cli.options import Out as RunFolder
 from ebbflow.core.errors import EbbflowError
 
@@ -320,7 +320,7 @@ def _cells(ids: list[str], scale: str, seeds: str | None) -> list[Cell]:
     from chang2025.studies import default_seeds, study
 
     chosen = _scale(scale)
-    numbers = default_seeds(chosen) if seeds is None else _seeds(seeds)
+    numbers = default_seeds(chosen) if seeds is None else seeds_of(seeds)
     cells: dict[str, Cell] = {}
     for name in ids:
         own = study(name).cells(chosen, numbers)
@@ -338,18 +338,6 @@ def _scale(text: str) -> Scale:
         if scale == text:
             return scale
     raise EbbflowError(f"--scale {text!r} is no scale: choose {' or '.join(SCALES)}")
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        seeds = ()
-    if not seeds or min(seeds) < 0:
-        raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
-    if len(set(seeds)) < len(seeds):
-        raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
-    return seeds
 
 
 def _wanted(name: str, patterns: list[str] | None) -> bool:

@@ -60,12 +60,12 @@ def run(
         claimed: Whether `claim_folder` has already created ``out`` for this run.
     """
     if out is None:
-        return _run_in_memory(config, _prepared(config, dataset), callbacks)
+        return _run_in_memory(config, prepared(config, dataset), callbacks)
     if not claimed:
         records.claim_folder(out, config.model_dump())
     folder = RunFolder.open(out)
     try:
-        data = _prepared(config, dataset)
+        data = prepared(config, dataset)
     except BaseException:  # including an interrupt: nothing has been computed yet
         folder.discard()
         raise
@@ -77,7 +77,7 @@ def resume(
 ) -> Records:
     """Resume a run from its last checkpoint; a finished run is only read."""
     config = read_config(path)
-    data = _prepared(config, dataset)
+    data = prepared(config, dataset)
     return _run_in_folder(config, RunFolder.open(path), data, callbacks)
 
 
@@ -154,14 +154,15 @@ def _simulate(
     callbacks: Sequence[Callback],
     after: tuple[int, int] = (0, 0),
 ) -> None:
-    engine = _engine(world)
+    engine = engine_of(world)
     try:
         simulate(world, tracks, engine, callbacks, after)
     finally:
         engine.close()
 
 
-def _engine(world: World) -> Engine:
+def engine_of(world: World) -> Engine:
+    """Return the engine that the configuration asks for; the caller closes it."""
     choice = world.config.engine
     return engine_for(
         world.model,
@@ -188,7 +189,7 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
 # --- building ------------------------------------------------------------------------------------
 
 
-def _prepared(config: Config, dataset: Dataset | None) -> Dataset:
+def prepared(config: Config, dataset: Dataset | None) -> Dataset:
     """Check every name, load the data, and build the first world before computing anything."""
     for name in config.algorithm:
         ALGORITHMS.find(name, "algorithm")

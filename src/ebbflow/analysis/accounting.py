@@ -1,9 +1,10 @@
 """The paper's cost formulas: uploads, broadcasts, local steps, bytes and storage of a session.
 
 `training`, `probing`, `coefficients` and `storage` follow the paper's cost analysis stage by stage;
-`planned` combines them for a session of equal devices. A run counts the same quantities while it
-works (`ebbflow.core.counters`), and `totals` reads those counts from its events. The tests compare
-the two. docs/metrics.md explains how the paper was read, and its errata.
+`surveying` does the same for the learned start, which is not the paper's. `planned` combines them
+for a session of equal devices. A run counts the same quantities while it works
+(`ebbflow.core.counters`), and `totals` reads those counts from its events. The tests compare the
+two. docs/metrics.md explains how the paper was read, and its errata.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ebbflow.core.counters import (
     PILOT,
     PROBE,
     RETENTION,
+    SURVEY,
     Cost,
     Costs,
     Payload,
@@ -32,6 +34,9 @@ from ebbflow.core.counters import (
     stored_bytes,
 )
 from ebbflow.starts import STARTS
+
+NOTHING = Cost()
+"""No cost."""
 
 EVERYTHING = frozenset({"pilot", "models", "signatures"})
 """What a start may need of the past."""
@@ -123,6 +128,75 @@ def probing(rounds: int, devices: Sequence[LocalWork], sent: Payload) -> Cost:
     return training([devices] * rounds, sent)
 
 
+Compression = Literal["fp32", "bf16", "int8"]
+"""How a survey sends its models; the learned start's parameter of that name."""
+
+VALUES: Mapping[Compression, tuple[int, int]] = {"fp32": (4, 4), "bf16": (2, 2), "int8": (2, 1)}
+"""Bytes of a value of a survey's first model, and of the others."""
+
+
+def basis_bytes(
+    parameters: int, models: int, compression: Compression = "bf16", buffers: int = 0
+) -> tuple[int, ...]:
+    """Return the bytes of each of the K models that a survey sends, in their order.
+
+    In 8 bits the others are sent as differences from the first. Buffers are sent as they are.
+
+    >>> basis_bytes(1000, 3), basis_bytes(1000, 3, "int8")
+    ((2000, 2000, 2000), (2000, 1000, 1000))
+    """
+    first, other = VALUES[compression]
+    return tuple(
+        (other if place else first) * parameters + FLOAT * buffers for place in range(models)
+    )
+
+
+def label_question(classes: int, devices: int) -> Cost:
+    """Return the cost of adding up label counts: one for every label goes up, the sum down."""
+    return Cost(bytes_up=FLOAT * classes * devices, bytes_down=FLOAT * classes, questions=1)
+
+
+def loss_question(mixtures: int, models: int, devices: int, samples: int) -> Cost:
+    """Return the cost of asking for the losses at A mixtures of K models.
+
+    A K weights go down. Every device sends A losses, what its samples count, and the A (A + 1) / 2
+    products of two losses. ``samples`` are those of all devices; each is passed forward A times.
+    """
+    answer = mixtures + 1 + mixtures * (mixtures + 1) // 2
+    return Cost(
+        bytes_up=FLOAT * answer * devices,
+        bytes_down=FLOAT * mixtures * models,
+        questions=1,
+        passes=mixtures * samples,
+    )
+
+
+def expansion_question(models: int, devices: int, samples: int, *, linear: bool = False) -> Cost:
+    """Return the cost of asking for the loss, its slope and its curvature at one mixture.
+
+    K weights go down; a loss, what the samples count, K slopes and K (K + 1) / 2 curvatures go up.
+    A sample takes 1 + 2 K forward passes, K where the logits are linear in the parameters.
+    """
+    return Cost(
+        bytes_up=FLOAT * (2 + models + models * (models + 1) // 2) * devices,
+        bytes_down=FLOAT * models,
+        questions=1,
+        passes=(models if linear else 1 + 2 * models) * samples,
+    )
+
+
+def surveying(basis: Sequence[int], questions: Iterable[Cost] = ()) -> Cost:
+    """Return the cost of a survey: its models, each broadcast once, and its questions.
+
+    How many questions there are depends on the data, and is known only afterwards.
+
+    >>> asked = [loss_question(7, 6, 20, 640), *[expansion_question(6, 20, 640)] * 3]
+    >>> surveying(basis_bytes(7850, 6), asked).counts()
+    {'broadcasts': 6, 'bytes_up': 9840, 'bytes_down': 94440, 'questions': 4, 'passes': 29440}
+    """
+    return sum(questions, start=Cost(broadcasts=len(basis), bytes_down=sum(basis)))
+
+
 def candidates(session: int, pilot: int, limit: int | None = None) -> int:
     """Return how many past sessions session s can draw on: s - P - 1, but at most H.
 
@@ -157,12 +231,14 @@ def storage(
     *,
     signed: bool = True,
     limit: int | None = None,
+    started: bool = False,
 ) -> Stored:
     """Return what is kept after session s.
 
     Up to session P these are the final models so far; afterwards the pilot model, and a model and a
     signature for each session, at most H of them. A signature has no buffers: it takes 4 N_p bytes
-    where a model takes 4 (N_p + N_b).
+    where a model takes 4 (N_p + N_b). If sessions keep the model that they ``started`` from, each
+    has two models.
 
     >>> [storage(s, 2, 10).models for s in range(1, 6)]
     [0, 1, 2, 3, 4]
@@ -174,8 +250,8 @@ def storage(
         return Stored(models, 0, stored_bytes(models, 0, parameters, buffers), session)
     kept = session - pilot if limit is None else min(session - pilot, limit)
     signatures = kept if signed else 0
-    size = stored_bytes(1 + kept, signatures, parameters, buffers)
-    return Stored(1 + kept, signatures, size)
+    models = 1 + (2 if started else 1) * kept
+    return Stored(models, signatures, stored_bytes(models, signatures, parameters, buffers))
 
 
 @dataclass(frozen=True)
@@ -193,6 +269,7 @@ class CostPlan:
         probe_rounds: V.
         probe_participants: |A_grad|, if it differs from ``participants``.
         probe_device: The work of a participant in an auxiliary round, if it differs.
+        survey: The cost of a session's survey, by `surveying`, for a start that asks devices.
         keep: Which past sessions are kept.
         limit: H, unless all are kept.
     """
@@ -209,6 +286,7 @@ class CostPlan:
     probe_rounds: int = 1
     probe_participants: int | None = None
     probe_device: LocalWork | None = None
+    survey: Cost = NOTHING
     keep: Keep = "all"
     limit: int | None = None
 
@@ -220,6 +298,9 @@ class CostPlan:
 
 def planned(plan: CostPlan, session: int) -> Costs:
     """Return the costs of session s by stage.
+
+    A survey's models count as mixed, though those that get no weight are not; how many that are,
+    like the number of questions, depends on the data.
 
     >>> device = LocalWork(steps=5, samples=160)
     >>> plan = CostPlan(rounds=10, pilot=1, participants=4, device=device, parameters=650)
@@ -237,7 +318,10 @@ def planned(plan: CostPlan, session: int) -> Costs:
         probed = [plan.probe_device or plan.device] * some
         costs = charged(costs, PROBE, probing(plan.probe_rounds, probed, plan.sent))
         costs = charged(costs, COEFFICIENTS, coefficients(session, plan.pilot, plan.limit))
-    if "models" in keeps(plan.start):
+    costs = charged(costs, SURVEY, plan.survey)
+    if plan.survey != NOTHING:
+        costs = charged(costs, CONSTRUCTION, Cost(mixed=plan.survey.broadcasts))
+    elif "models" in keeps(plan.start):
         costs = charged(costs, CONSTRUCTION, construction(session, plan.pilot, plan.limit))
     costs = charged(costs, MAIN, training([everyone] * plan.rounds, plan.sent))
     held = candidates(session, plan.pilot, plan.limit) + 1
@@ -248,16 +332,20 @@ def needed(start: str, stored: Stored) -> int:
     """Return how many of the stored models a start needs.
 
     A run keeps the final models of every method for its history, whether or not the method uses
-    them.
+    them, and the models that sessions started from for methods that use these.
 
     >>> stored = Stored(models=6)  # the pilot model and five sessions' models
     >>> [needed(start, stored) for start in ("warm_start", "average", "continuous", "previous")]
     [6, 5, 1, 0]
+    >>> needed("learned", Stored(models=11))  # and those that the sessions started from
+    11
     """
     kept = keeps(start)
-    wanted = ("pilot" in kept) + ("teacher" in kept)
+    past = max(0, stored.models - 1)
+    starts = past // 2 if "starts" in kept else 0
+    wanted = ("pilot" in kept) + ("teacher" in kept) + starts
     if "models" in kept:
-        wanted += max(0, stored.models - 1)
+        wanted += past - starts
     return min(stored.models, wanted)
 
 
@@ -274,12 +362,15 @@ def totals(
 ) -> dict[tuple[str, str, int], Account]:
     """Add up the costs in a run's events for every algorithm, method and seed.
 
-    Pilot sessions are charged to the methods that use them: to methods that probe in full, and to
-    the others their training, if the next session continues from the last pilot model
-    (``carry_over``).
+    Pilot sessions are charged to the methods that use them: in full to methods that probe or send
+    the pilot model in a survey, and to the others their training, if the next session continues
+    from the last pilot model (``carry_over``).
     """
     accounts: dict[tuple[str, str, int], Account] = {}
+    users = set()
     for event in events:
+        if event["event"] == "start" and sends_pilot(event):
+            users.add((event["algorithm"], event["method"], event["seed"]))
         if event["event"] != EVENT:
             continue
         key = event["algorithm"], event["method"], event["seed"]
@@ -288,7 +379,19 @@ def totals(
         for stage, cost in read(event["stages"]).items():
             costs = charged(costs, stage, cost)
         accounts[key] = Account(costs, Stored(**event["stored"]), before.sessions + 1)
-    return {key: _without_pilot(account, carry_over) for key, account in accounts.items()}
+    return {
+        key: account if key in users else _without_pilot(account, carry_over)
+        for key, account in accounts.items()
+    }
+
+
+def sends_pilot(start: Mapping[str, Any]) -> bool:
+    """Whether the survey of an event "start" sent the pilot model among its models.
+
+    >>> sends_pilot({"mixture": {"carried": 1.0, "pilot": 0.0}}), sends_pilot({})
+    (True, False)
+    """
+    return "pilot" in start.get("mixture", {})
 
 
 def _without_pilot(account: Account, carry_over: bool) -> Account:

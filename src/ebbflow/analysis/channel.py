@@ -242,15 +242,17 @@ def slot_times(
     not finished on all links.
 
     Args:
-        bandwidth: W of each device in Hz.
+        bandwidth: W of each device in Hz, or of each link and device.
         links: The directions; every array has one value per device.
         fading: The devices' fading, at its beginning.
         slot: tau in s.
     """
     count = len(fading.generators)
-    width = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), count)
+    widths = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (len(links), count))
     # In nats per slot and hertz: one logarithm an element, and a threshold for its sum.
-    need = np.stack([link.bits * math.log(2) / (width * slot) for link in links])
+    need = np.stack(
+        [link.bits * math.log(2) / (w * slot) for w, link in zip(widths, links, strict=True)]
+    )
     snr = np.stack([np.broadcast_to(link.snr, count) for link in links])
     slots = np.zeros((len(links), count), dtype=np.int64)
     usual = np.stack([mean_rate(1.0, ratio) for ratio in snr]) * math.log(2)

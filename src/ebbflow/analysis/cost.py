@@ -66,10 +66,11 @@ SHORT = 1000.0
 class Task(NamedTuple):
     """The work of a round: the bits that each device receives and sends, and its operations.
 
-    ``operations`` is one number if all devices do the same, otherwise an array [K].
+    ``down`` and ``operations`` are one number if it is the same for all devices, otherwise an array
+    [K].
     """
 
-    down: float
+    down: float | Array
     up: float
     operations: float | Array
 
@@ -174,13 +175,18 @@ def draw_fleet(
 
 
 def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
-    """Return the bandwidth of every device in Hz, by ``wireless.allocation``."""
+    """Return the bandwidth of every device in Hz, by ``wireless.allocation``.
+
+    Under ``downlink = "multicast"`` that is the bandwidth for sending alone.
+    """
     count = len(fleet.psi)
     if wireless.allocation == "per_device":
         return np.full(count, wireless.bandwidth)
     equal = np.full(count, wireless.bandwidth / count)
     if wireless.allocation == "equal":
         return equal
+    if wireless.downlink == "multicast":  # takes all devices equally long, whatever their shares
+        task = task._replace(down=0.0)
     return finish_together(wireless, fleet, task)
 
 
@@ -193,7 +199,7 @@ def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 
     """
     noise = noise_density(wireless.noise)
     strength = np.stack([wireless.power_server * fleet.psi, fleet.power * fleet.psi]) / noise
-    bits = np.array([[task.down], [task.up]])
+    bits = np.stack([np.broadcast_to(moved, len(fleet.psi)) for moved in (task.down, task.up)])
     busy = computation_time(fleet, task)
     width = np.full(len(fleet.psi), wireless.bandwidth / len(fleet.psi))
 
@@ -264,19 +270,11 @@ class DeviceCosts(NamedTuple):
 
 def device_costs(wireless: Wireless, fleet: Fleet, task: Task) -> DeviceCosts:
     """Return what a round costs every device."""
-    width = shares(wireless, fleet, task)
-    noise = noise_density(wireless.noise) * width
-    links = [
-        Link(np.full(len(width), task.down), wireless.power_server * fleet.psi / noise),
-        Link(np.full(len(width), task.up), fleet.power * fleet.psi / noise),
-    ]
-    down, up = (ergodic_times(width, link) for link in links)
-    longest = max(float(np.max(down, initial=0)), float(np.max(up, initial=0)))
-    short = longest <= SHORT * wireless.slot
-    if wireless.fading == "slots" or (wireless.fading == "auto" and short):
-        rho = correlation(fleet.speed, wireless.carrier, wireless.slot)
-        fading = Fading([generator(*names) for names in fleet.fading], rho)
-        down, up = slot_times(width, links, fading, wireless.slot)
+    return spent(fleet, task, *transfer_times(wireless, fleet, task))
+
+
+def spent(fleet: Fleet, task: Task, down: Array, up: Array) -> DeviceCosts:
+    """Return the costs of devices that receive and send for so many seconds."""
     return DeviceCosts(
         down,
         computation_time(fleet, task),
@@ -287,10 +285,38 @@ def device_costs(wireless: Wireless, fleet: Fleet, task: Task) -> DeviceCosts:
     )
 
 
-class RoundCost(NamedTuple):
-    """What a round costs: seconds, joules, and the bytes received and sent by all devices.
+def transfer_times(wireless: Wireless, fleet: Fleet, task: Task) -> tuple[Array, Array]:
+    """Return T_k^DL and T_k^UL in s.
 
-    Rounds follow each other, so their costs add up (`total`).
+    Under ``downlink = "multicast"`` one copy is sent over the whole of W until the worst device has
+    received it, so T_k^DL is the same for all.
+    """
+    multicast = wireless.downlink == "multicast"
+    sending = shares(wireless, fleet, task)
+    receiving = np.full(len(sending), wireless.bandwidth) if multicast else sending
+    widths = np.stack([receiving, sending])
+    noise = noise_density(wireless.noise) * widths
+    links = [
+        Link(np.full(len(sending), task.down), wireless.power_server * fleet.psi / noise[0]),
+        Link(np.full(len(sending), task.up), fleet.power * fleet.psi / noise[1]),
+    ]
+    down, up = (ergodic_times(width, link) for width, link in zip(widths, links, strict=True))
+    longest = max(float(np.max(down, initial=0)), float(np.max(up, initial=0)))
+    short = longest <= SHORT * wireless.slot
+    if wireless.fading == "slots" or (wireless.fading == "auto" and short):
+        rho = correlation(fleet.speed, wireless.carrier, wireless.slot)
+        fading = Fading([generator(*names) for names in fleet.fading], rho)
+        down, up = slot_times(widths, links, fading, wireless.slot)
+    if multicast:
+        down = np.full(len(down), np.max(down, initial=0))
+    return down, up
+
+
+class RoundCost(NamedTuple):
+    """What a round costs: seconds, joules, and the bytes on the air, down and up.
+
+    A model counts as often as it is sent: once for every device, or once to all. Rounds follow each
+    other, so their costs add up (`total`).
     """
 
     latency: float = 0.0
@@ -324,6 +350,13 @@ def together(wireless: Wireless, task: Task, costs: DeviceCosts) -> RoundCost:
     return RoundCost(
         float(latency),
         math.fsum(costs.energy),
-        count * task.down / 8,
+        _sent_down(wireless, task, count) / 8,
         count * task.up / 8,
     )
+
+
+def _sent_down(wireless: Wireless, task: Task, count: int) -> float:
+    """Return the bits that the server sends."""
+    if wireless.downlink == "multicast":
+        return float(np.max(task.down))
+    return float(np.sum(task.down)) if isinstance(task.down, np.ndarray) else count * task.down

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ebbflow.core.counters import EVENT, MAIN, SURVEY, Cost, Costs, read
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import Round
 from ebbflow.runs.summary import Curve, Key, curves, transition, window_accuracy
@@ -79,10 +80,11 @@ def parse_target(text: str, of: Of = "peak") -> Target:
     return Target(value, of if value <= 1 else None)
 
 
-def time_to_accuracy(curve: Curve, level: float, before: int = 0) -> float:
+def time_to_accuracy(curve: Curve, level: float, before: float = 0) -> float:
     """Return T_rho, the first round t in 1..T whose accuracy is at least ``level``; else infinity.
 
-    ``before`` is added: the V auxiliary rounds that a method runs before its first round.
+    ``before`` is added: the V auxiliary rounds that a method runs before its first round, or the
+    part of a round that its survey takes.
 
     >>> time_to_accuracy([50.0, 70.0, 90.0], 70.0), time_to_accuracy([50.0, 70.0], 80.0)
     (2.0, inf)
@@ -101,6 +103,24 @@ def speed_up(theirs: float, ours: float) -> float:
     (11.0, inf, 0.0)
     """
     return theirs / ours if math.isfinite(theirs) or math.isfinite(ours) else math.nan
+
+
+def survey_rounds(stages: Costs, asked: int) -> float:
+    """Return the bytes of a session's survey over those of one of its rounds of training.
+
+    Every device is sent its own copy of what the server sends. Zero, if there was no survey.
+
+    >>> a_round = Cost(uploads=10, broadcasts=1, bytes_up=400, bytes_down=40)
+    >>> survey = Cost(broadcasts=6, bytes_up=8, bytes_down=120, questions=4)
+    >>> survey_rounds({"survey": survey, "main": a_round + a_round}, asked=2)
+    0.31
+    """
+    survey, main = stages.get(SURVEY, Cost()), stages.get(MAIN, Cost())
+    if not main.bytes_up:
+        return 0.0
+    moved = survey.bytes_up + asked * survey.bytes_down
+    of_a_round = main.bytes_up + main.uploads * main.bytes_down / main.broadcasts
+    return moved * main.broadcasts / of_a_round
 
 
 def accumulated_gain(ours: Curve, theirs: Curve) -> float:
@@ -224,7 +244,7 @@ class Speed(NamedTuple):
 
     ``levels`` are the accuracies to reach, ``rounds`` is T_rho, and ``speed_ups`` says how many
     times sooner the reference gets there. ``with_probe`` and ``speed_ups_with_probe`` count the
-    auxiliary rounds as well.
+    auxiliary rounds as well, and a survey as the part of a round that it takes.
     """
 
     algorithm: str
@@ -268,12 +288,13 @@ class Gain(NamedTuple):
 class Comparison:
     """The curves of a run's methods in the sessions in which they can differ.
 
-    ``probe_rounds`` holds V for the sessions that were probed. A session counts once every method
-    has finished it under every seed.
+    ``probe_rounds`` holds V for the sessions that were probed, and for those with a survey the part
+    of a round that it took (`survey_rounds`). A session counts once every method has finished it
+    under every seed.
     """
 
     curves: Mapping[Key, Curve]
-    probe_rounds: Mapping[Key, int]
+    probe_rounds: Mapping[Key, float]
     pilot: int
     methods: Sequence[str]
     reference: str
@@ -465,13 +486,21 @@ def compared(
     "start" says how many rounds a session has.
     """
     lengths: dict[Key, int] = {}
-    probe_rounds: dict[Key, int] = {}
+    probe_rounds: dict[Key, float] = {}
+    asked: dict[Key, int] = {}
     for event in events:
-        if event["event"] == "start":
-            key = Key(event["algorithm"], event["method"], event["seed"], event["session"])
-            lengths[key] = event["rounds"]
-            if event["probe_rounds"]:
-                probe_rounds[key] = event["probe_rounds"]
+        if event["event"] not in ("start", EVENT):
+            continue
+        key = Key(event["algorithm"], event["method"], event["seed"], event["session"])
+        if event["event"] == EVENT:
+            if asked.get(key):
+                before = probe_rounds.get(key, 0)
+                probe_rounds[key] = before + survey_rounds(read(event["stages"]), asked[key])
+            continue
+        lengths[key] = event["rounds"]
+        asked[key] = len(event.get("asked", ()))
+        if event["probe_rounds"]:
+            probe_rounds[key] = event["probe_rounds"]
     whole = {
         key: curve
         for key, curve in curves(rounds).items()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ebbflow.analysis.accounting import payload
+from ebbflow.analysis.accounting import VALUES, basis_bytes, payload, sends_pilot
 from ebbflow.analysis.cost import (
     MODELS,
     ModelSize,
@@ -31,15 +31,17 @@ from ebbflow.analysis.device_work import (
     training_work,
 )
 from ebbflow.analysis.metrics import REFERENCE, Target, time_to_accuracy
+from ebbflow.analysis.survey_costs import Survey, recorded_survey, survey_cost
 from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.resolved import Config
 from ebbflow.config.schema import StepCount, Wireless
 from ebbflow.core import counters
-from ebbflow.core.counters import Cost, Payload
+from ebbflow.core.counters import FLOAT, Cost, Payload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import Name
 from ebbflow.runs.records import EVENTS, Round, read_lines, read_rounds
 from ebbflow.runs.summary import Key, transition
+from ebbflow.starts import STARTS
 
 SWEEPS: dict[str, tuple[float, ...]] = {
     "bandwidth": (50e6, 75e6, 100e6, 125e6, 150e6, 175e6, 200e6),
@@ -115,10 +117,10 @@ def _asked(steps: StepCount, batch: int) -> float:
 
 
 class Usage(NamedTuple):
-    """What one method spent in one session: each of its rounds, and all probe rounds together.
+    """What one method spent in one session: each of its rounds, all probe rounds, the survey.
 
     ``accuracies`` are those after each round, ``participants`` is the number of devices in the
-    largest round.
+    largest round. ``sends_pilot`` says whether the survey sent the pilot model.
     """
 
     algorithm: str
@@ -129,14 +131,17 @@ class Usage(NamedTuple):
     accuracies: tuple[float, ...]
     rounds: tuple[RoundCost, ...]
     probe: RoundCost
+    survey: RoundCost = RoundCost()
+    sends_pilot: bool = False
 
 
 class Reached(NamedTuple):
     """When a method reached the target in a session, and what it had spent by then.
 
     ``rounds`` is T_rho, or None if the target was not reached. ``training`` is the cost of these
-    rounds, ``probe`` that of the session's auxiliary rounds. ``pilot`` is the session's share of
-    the pilot sessions, their (S - P)-th part, if the method uses them.
+    rounds, ``probe`` that of the session's auxiliary rounds, ``survey`` that of asking devices.
+    ``pilot`` is the session's share of the pilot sessions, their (S - P)-th part, if the
+    method uses them.
     """
 
     algorithm: str
@@ -148,6 +153,7 @@ class Reached(NamedTuple):
     rounds: int | None
     training: RoundCost
     probe: RoundCost
+    survey: RoundCost
     pilot: RoundCost
 
 
@@ -172,6 +178,7 @@ def usages(
     for r in rounds:
         curves.setdefault(Key(r.algorithm, r.method, r.seed, r.session), []).append(r)
     recorded = _recorded_payloads(config, counted)
+    surveys = _surveys(config, model, starts, counted)
 
     @cache
     def work_of(present: SessionDevices, t: int, count: int | None) -> RoundWork:
@@ -213,7 +220,18 @@ def usages(
         ]
         accuracies = tuple(r.accuracy for r in curve)
         most = max(r.participants for r in curve)
-        spent.append(Usage(*key, most, accuracies, costs, total([RoundCost(), *probes])))
+        survey = surveys.get(key)
+        spent.append(
+            Usage(
+                *key,
+                most,
+                accuracies,
+                costs,
+                total([RoundCost(), *probes]),
+                survey_cost(config.wireless, model, survey, *where) if survey else RoundCost(),
+                sends_pilot(start or {}),
+            )
+        )
     return spent
 
 
@@ -273,6 +291,59 @@ def _recorded_payloads(
     }
 
 
+def _surveys(
+    config: Config,
+    model: ModelSize,
+    starts: Mapping[Key, Mapping[str, Any]],
+    counted: Mapping[Key, counters.Costs],
+) -> dict[Key, Survey]:
+    """Return the surveys of a run by session.
+
+    A session under way is charged with what the method's last survey counted.
+    """
+    asking = {key: start for key, start in starts.items() if start.get("asked")}
+    if not asking:
+        return {}
+    own = model if config.wireless.parameters is None else _own_size(config)
+    last = {key[:2]: stages for key, stages in counted.items() if counters.SURVEY in stages}
+    surveys = {}
+    for key, start in asking.items():
+        stages = counted.get(key) or last.get(key[:2], {})
+        if counters.SURVEY in stages:
+            surveys[key] = recorded_survey(
+                config.wireless,
+                start,
+                stages[counters.SURVEY],
+                sizes=_basis_sizes(config, own.parameters, key, stages),
+                scale=model.parameters / own.parameters,
+                holders=partial(_final_holders, config, starts, key),
+            )
+    return surveys
+
+
+def _basis_sizes(
+    config: Config, parameters: int, key: Key, stages: counters.Costs
+) -> tuple[int, ...]:
+    """Return the bytes of each model of a survey; none, if its compression is not known."""
+    usual = STARTS[key.method].defaults if key.method in STARTS else {}
+    compression: Any = {**usual, **config.parameters.get(key.method, {})}.get("compression")
+    if compression not in VALUES:
+        return ()
+    main = stages.get(counters.MAIN, Cost())
+    sent = main.bytes_down // max(1, main.broadcasts)
+    buffers = max(0, sent - payload(key.algorithm, parameters).down) // FLOAT
+    return basis_bytes(parameters, stages[counters.SURVEY].broadcasts, compression, buffers)
+
+
+def _final_holders(
+    config: Config, starts: Mapping[Key, Mapping[str, Any]], key: Key, session: int
+) -> Collection[int]:
+    """Return the devices that hold a past session's final model, as they took part in it."""
+    if session == config.pilot.sessions and not config.pilot.carry_over:
+        return ()  # what comes after it starts afresh
+    return frozenset(starts.get(key._replace(session=session), {}).get("devices", ()))
+
+
 def _mean_samples(config: Config, stages: counters.Costs) -> tuple[float, float]:
     """Return the mean samples of a device in a round of training, and in one of the probe."""
     means = []
@@ -297,9 +368,9 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
             curves[where] = max(curves.get(where, ()), usage.accuracies, key=_highest)
     pilot, sessions = config.pilot.sessions, max(usage.session for usage in spent)
     pilots: dict[tuple[str, str, int], list[RoundCost]] = {}
-    probing = {usage[:3] for usage in spent if usage.probe != RoundCost()}
+    users = {usage[:3] for usage in spent if usage.probe != RoundCost() or usage.sends_pilot}
     for usage in spent:
-        if usage.session <= pilot and (config.pilot.carry_over or usage[:3] in probing):
+        if usage.session <= pilot and (config.pilot.carry_over or usage[:3] in users):
             pilots.setdefault(usage[:3], []).extend(usage.rounds)
     results = []
     for usage in spent:
@@ -317,6 +388,7 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
                 rounds,
                 total([RoundCost(), *usage.rounds[: rounds or 0]]),
                 usage.probe,
+                usage.survey,
                 shared,
             )
         )

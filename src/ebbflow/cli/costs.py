@@ -290,11 +290,12 @@ def _sweep(
 
 def _spectrum(config: Config) -> str:
     width = f"{config.wireless.bandwidth / 1e6:g} MHz"
-    return {
+    shared = {
         "equal": f"{width} shared equally",
         "finish_together": f"{width} shared so that all finish together",
         "per_device": f"{width} a device",
     }[config.wireless.allocation]
+    return f"{shared}, downlink multicast" if config.wireless.downlink == "multicast" else shared
 
 
 def _print_json(config: Config, size: ModelSize, content: dict[str, Any]) -> None:

@@ -88,8 +88,8 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
 
 _experiment(
     "run",
-    "Run one method: warm_start, or the one named by --methods.",
-    {"methods": ["warm_start"]},
+    "Run one method: auto, the learned start, or the one named by --methods.",
+    {"methods": ["auto"]},
 )
 _experiment("compare", "Compare ways to start a session on the same mini-batches.", {})
 

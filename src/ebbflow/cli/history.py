@@ -30,7 +30,7 @@ def history_show(
     method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
     seed: Annotated[str | None, typer.Option(help="Only this seed.")] = None,
 ) -> None:
-    """Show one past session: what it started from, at which distances, and its file."""
+    """Show one past session: what it started from, with which weights, and its file."""
     from ebbflow.report.history_tables import session_report
 
     only = None if seed is None else _whole(seed, "--seed")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ebbflow.core.errors import EbbflowError
+
 if TYPE_CHECKING:
     from ebbflow.config.resolved import Config
 
@@ -96,3 +98,16 @@ def help_if_alone(context: typer.Context) -> None:
     """Print a group's help if none of its commands was named."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Return the seeds of a command that reads them itself, without a configuration."""
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        seeds = ()
+    if not seeds or min(seeds) < 0:
+        raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
+    if len(set(seeds)) < len(seeds):
+        raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
+    return seeds

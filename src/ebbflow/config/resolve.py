@@ -11,6 +11,7 @@ from ebbflow.config.resolved import Config
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.names import ALIASES
+from ebbflow.starts import AUTO, RECOMMENDED
 
 POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
 LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
@@ -19,6 +20,8 @@ LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
 
 def resolve(settings: Settings) -> Config:
     """Fill in the data set's defaults, and check that keys do not contradict each other."""
+    named = [RECOMMENDED if name == AUTO else name for name in settings.methods]
+    settings = settings.model_copy(update={"methods": named})
     dataset = ALIASES.get(settings.dataset, settings.dataset)
     usual = SETTINGS.get(dataset, OWN_DATA)
     rounds = settings.rounds or usual.rounds

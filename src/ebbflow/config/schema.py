@@ -228,6 +228,9 @@ class Wireless(Section):
     Only `ebbflow cost` reads these values; they do not affect training. Values that may differ by
     device take a list, assigned to devices in turn. ``allocation``: the ``bandwidth`` W is shared
     equally by the participants, shared so that all finish together, or W for every device.
+    ``downlink``: the server sends every device a copy of its own over that bandwidth, or one copy
+    to all over the whole of W, at the rate of the worst. ``returning``: a survey sends all its
+    models to all devices, or leaves out the final models of sessions that a device took part in.
     ``parameters`` and ``complexity`` are N_p and phi, by default from the paper's table or counted
     on the model.
     """
@@ -244,6 +247,8 @@ class Wireless(Section):
     redraw: Literal["round", "session", "run"] = "round"
     bandwidth: Positive = 100e6
     allocation: Literal["equal", "finish_together", "per_device"] = "equal"
+    downlink: Literal["unicast", "multicast"] = "unicast"
+    returning: Literal["send", "hold"] = "send"
     noise: Annotated[float, Field(allow_inf_nan=False)] = -174.0
     power_server: Positive = 20.0
     power_device: PerDevice = 0.2
@@ -265,7 +270,7 @@ class Settings(Section):
 
     dataset: str = "digits"
     algorithm: Names = ["fedavg"]
-    methods: Names = ["warm_start", "previous", "average"]
+    methods: Names = ["auto", "warm_start", "previous", "average"]
     seeds: Seeds = [100, 200, 300]
     sessions: Count = 7
     rounds: Count | None = None

@@ -30,8 +30,12 @@ class Basis:
     thetas: Tensor
     buffers: Tensor
 
-    def logits(self, alpha: Tensor, x: Tensor) -> Tensor:
-        """Return the logits at the mixture, in evaluation mode."""
+    def logits(self, alpha: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
+        """Return the logits at the mixture, in evaluation mode.
+
+        ``buffers`` are the mixture's own by default. For a derivative in alpha they are held fixed:
+        running statistics follow the parameters, and no model is differentiable in them.
+        """
         theta = alpha @ self.thetas
         bag = self.model.hints.bag_of_words
         if bag is not None:  # its kernel for means of word vectors has no forward derivative
@@ -39,8 +43,13 @@ class Basis:
             words = theta[:table].view(bag.vocabulary, bag.width)[x]
             shares = bag.shares(x, theta.dtype).unsqueeze(-1)
             return bag.head(theta[table:], (words * shares).sum(1))
-        buffers = not_negative(alpha) @ self.buffers
+        if buffers is None:
+            buffers = self.mixed_buffers(alpha)
         return self.model.forward(theta, buffers, x, None, False)[0].logits
+
+    def mixed_buffers(self, alpha: Tensor) -> Tensor:
+        """Return the buffers of a mixture, for which no weight is negative."""
+        return not_negative(alpha) @ self.buffers
 
     def to(self, device: torch.device) -> Basis:
         """Return the basis on a device."""
@@ -165,15 +174,18 @@ def _with_derivative(basis: Basis, alpha: Tensor, x: Tensor) -> tuple[Tensor, Te
                 [basis.logits(one, x) for one in torch.eye(len(alpha)).to(alpha)], -1
             )
             return each @ alpha, each
-        value = basis.logits(alpha, x)
+        buffers = basis.mixed_buffers(alpha)
+        value = basis.logits(alpha, x, buffers)
         try:
-            return value, jacfwd(lambda weights: basis.logits(weights, x))(alpha)
+            return value, jacfwd(lambda weights: basis.logits(weights, x, buffers))(alpha)
         except NotImplementedError:  # a layer of the model has no forward derivative
-            return value, _differences(basis, alpha, x)
+            return value, _differences(basis, alpha, x, buffers)
 
 
-def _differences(basis: Basis, alpha: Tensor, x: Tensor) -> Tensor:
+def _differences(basis: Basis, alpha: Tensor, x: Tensor, buffers: Tensor) -> Tensor:
     """Return the derivative of the logits by central differences."""
-    steps = STEP * torch.eye(len(alpha)).to(alpha)
-    sides = [basis.logits(alpha + step, x) - basis.logits(alpha - step, x) for step in steps]
+    sides = [
+        basis.logits(alpha + step, x, buffers) - basis.logits(alpha - step, x, buffers)
+        for step in STEP * torch.eye(len(alpha)).to(alpha)
+    ]
     return torch.stack(sides, -1) / (2 * STEP)

@@ -18,8 +18,8 @@ from ebbflow.core.types import ModelState
 
 Array = NDArray[np.float64]
 
-Half = Literal["learn", "judge"]
-"""The half of a device's sampled data that a question is about. Weights are learnt on one half and
+Part = Literal["learn", "judge", "both"]
+"""The part of a device's sampled data that a question is about. Weights are learnt on one half and
 compared on the other, because on the data they were learnt from they look better than they are."""
 
 Compression = Literal["fp32", "bf16", "int8"]
@@ -33,11 +33,12 @@ class SurveyPlan(NamedTuple):
     Attributes:
         devices: The most devices that are asked; of more present, so many are drawn.
         samples: Samples in each half of a device's sample.
-        groups: The groups of devices whose sums are formed separately, as far as each then has two
-            devices.
-        balanced: Whether every label counts the same. The devices first add up how many samples
-            they hold of each label, and the server sends the sum to all of them.
+        groups: The groups of devices whose sums are formed separately.
+        balanced: Whether every label counts the same. The devices first add up how much their
+            samples of each label count, and the server sends the sum to all of them.
         compression: How the basis is sent.
+        least: The fewest devices of a group. Where there are not enough devices for that, there are
+            fewer groups, but at least one.
     """
 
     devices: int = 20
@@ -45,6 +46,7 @@ class SurveyPlan(NamedTuple):
     groups: int = 5
     balanced: bool = True
     compression: Compression = "bf16"
+    least: int = 2
 
 
 class LossSums(NamedTuple):
@@ -97,12 +99,12 @@ class Panel(Protocol):
 
     share: float
 
-    def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
+    def losses(self, mixtures: Sequence[Array], part: Part) -> LossSums:
         """Return sums of the losses at several mixtures."""
         ...
 
-    def expansion(self, mixture: Array) -> Expansion:
-        """Return the loss on the learning half, expanded around a mixture."""
+    def expansion(self, mixture: Array, part: Part) -> Expansion:
+        """Return the loss, expanded around a mixture."""
         ...
 
 

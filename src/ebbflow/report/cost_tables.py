@@ -60,14 +60,16 @@ def _mean(costs: Sequence[RoundCost]) -> RoundCost:
 def usage_rows(spent: Sequence[Usage]) -> list[dict[str, Any]]:
     """Return the mean cost of a round, of a session and of a run by algorithm and method.
 
-    Sessions and runs include the probe rounds; ``probe`` is their part of a session.
+    Sessions and runs include probe rounds and surveys; ``probe`` and ``survey`` are their parts of
+    a session.
     """
     rows = []
     for (algorithm, method), own in _grouped(spent, lambda u: u[:2]).items():
         seeds = len({usage.seed for usage in own})
         rounds = [cost for usage in own for cost in usage.rounds]
         probes = total([usage.probe for usage in own])
-        everything = total([*rounds, probes])
+        surveys = total([usage.survey for usage in own])
+        everything = total([*rounds, probes, surveys])
         rows.append(
             {
                 "algorithm": algorithm,
@@ -75,6 +77,7 @@ def usage_rows(spent: Sequence[Usage]) -> list[dict[str, Any]]:
                 "round": _mean(rounds)._asdict(),
                 "session": everything.times(1 / len(own))._asdict(),
                 "probe": probes.times(1 / len(own))._asdict(),
+                "survey": surveys.times(1 / len(own))._asdict(),
                 "run": everything.times(1 / seeds)._asdict(),
             }
         )
@@ -84,14 +87,19 @@ def usage_rows(spent: Sequence[Usage]) -> list[dict[str, Any]]:
 def usage_tables(spent: Sequence[Usage]) -> list[Table]:
     """Return a table for each algorithm: what a round, a session and the run cost by method."""
     tables = []
+    parts = {"round": "a round", "session": "a session", "probe": "of which probe"}
+    if any(usage.survey != RoundCost() for usage in spent):
+        parts |= {"probe": "of which\nprobe", "survey": "of which\nsurvey"}
+    parts["run"] = "the run"
+    before = "probe rounds and surveys" if "survey" in parts else "the probe rounds"
     for algorithm, rows in _grouped(usage_rows(spent), lambda row: row["algorithm"]).items():
         table = Table(
             title=f"{algorithm}, on the air",
             caption="means over rounds, sessions and seeds; bytes of all devices; "
-            "sessions and run include the probe rounds",
+            f"sessions and run include {before}",
             title_justify="left",
         )
-        for head in ("method", "", "a round", "a session", "of which probe", "the run"):
+        for head in ("method", "", *parts.values()):
             table.add_column(head, justify="left" if head in ("method", "") else "right")
         for row in rows:
             for number, (what, unit) in enumerate(
@@ -100,10 +108,7 @@ def usage_tables(spent: Sequence[Usage]) -> list[Table]:
                 table.add_row(
                     row["method"] if number == 0 else "",
                     what,
-                    *(
-                        amount(row[part][what], unit)
-                        for part in ("round", "session", "probe", "run")
-                    ),
+                    *(amount(row[part][what], unit) for part in parts),
                     end_section=number == 3,
                 )
         tables.append(table)
@@ -114,7 +119,8 @@ def target_rows(results: Sequence[Reached]) -> list[dict[str, Any]]:
     """Return the cost of reaching the target by algorithm, session and method.
 
     These are means over the seeds that reached it: ``training`` alone, ``probed`` with the probe
-    rounds, ``all`` with the share of the pilot sessions as well; None if no seed reached it.
+    rounds, ``surveyed`` with the survey too, ``all`` with the share of the pilot sessions as well;
+    None if no seed reached it.
     """
     rows = []
     for (algorithm, session, method), own in _grouped(
@@ -133,7 +139,8 @@ def target_rows(results: Sequence[Reached]) -> list[dict[str, Any]]:
         for name, parts in (
             ("training", ("training",)),
             ("probed", ("training", "probe")),
-            ("all", ("training", "probe", "pilot")),
+            ("surveyed", ("training", "probe", "survey")),
+            ("all", ("training", "probe", "survey", "pilot")),
         ):
             costs = [total([getattr(r, part) for part in parts]) for r in there]
             row[name] = _mean(costs)._asdict() if costs else None
@@ -153,8 +160,8 @@ def target_tables(results: Sequence[Reached], target: Target) -> list[Table]:
         goal = str(target) if target.of is None else str(target).replace(" of ", f" of {of} ")
         table = Table(
             title=f"{algorithm}, to {goal}",
-            caption="means over the seeds that got there (∞: none did); probe and pilot charged "
-            "to the methods that use them, the pilot in equal shares to all sessions",
+            caption="means over the seeds that got there (∞: none did); probe, survey and pilot "
+            "charged to the methods that use them, the pilot in equal shares to all sessions",
             title_justify="left",
         )
         for head in ("session", "method", "charged", "rounds", "latency", "energy", "bytes"):
@@ -186,7 +193,7 @@ def _charges(row: dict[str, Any]) -> Iterator[tuple[str, dict[str, float] | None
     """Yield each charge that adds something, with the sum so far."""
     before = row["training"]
     yield "training", before
-    for name, label in (("probed", "+ probe"), ("all", "+ pilot")):
+    for name, label in (("probed", "+ probe"), ("surveyed", "+ survey"), ("all", "+ pilot")):
         if row[name] != before:
             yield label, row[name]
         before = row[name]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from safetensors import safe_open
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.runs.kept_files import kept_files
+from ebbflow.runs.kept_files import KeptFile, kept_files
 from ebbflow.runs.records import EVENTS, read_lines
+from ebbflow.runs.summary import Key
 
 
 def history_table(folder: Path) -> Table:
     """Return a table of all past sessions that a run keeps."""
     table = Table("algorithm", "method", "seed", "session", "devices", "drew on", "KiB", "file")
+    starts = _starts(folder)
     for kept in kept_files(folder):
         facts = kept.facts
         table.add_row(
@@ -24,7 +27,7 @@ def history_table(folder: Path) -> Table:
             str(kept.seed),
             str(facts.get("session", "pilot")),
             str(facts.get("devices", "")),
-            _weights(facts.get("drew_on", {})),
+            _weights(_start(starts, kept).get("mixture") or facts.get("drew_on", {})),
             f"{facts['bytes'] / 1024:.0f}",
             kept.state,
         )
@@ -47,18 +50,21 @@ def session_report(
             f"{folder} keeps no session {session} of that method and seed: `ebbflow history ls "
             f"{folder}` lists what it keeps"
         )
-    starts = [event for event in read_lines(folder / EVENTS) if event["event"] == "start"]
+    starts = _starts(folder)
     for kept in chosen:
         yield f"{kept.algorithm}  {kept.method}  seed {kept.seed}  session {session}"
-        for event in starts:
-            names = (event["algorithm"], event["method"], event["seed"], event["session"])
-            if names == (kept.algorithm, kept.method, kept.seed, session):
-                yield f"  devices   {len(event['devices'])}, labels {event['labels']}"
-                yield f"  started   at accuracy {event['accuracy']:.2f} %, loss {event['loss']:.4f}"
-                for past, weight in event["weights"].items():
-                    distance = event["distances"].get(past)
-                    apart = "" if distance is None else f", distance {distance:.6g}"
-                    yield f"  drew on   session {past}: weight {weight:.6g}{apart}"
+        event = _start(starts, kept)
+        if event:
+            yield f"  devices   {len(event['devices'])}, labels {event['labels']}"
+            yield f"  started   at accuracy {event['accuracy']:.2f} %, loss {event['loss']:.4f}"
+            if event.get("asked"):
+                yield f"  asked     {len(event['asked'])} devices"
+            for name, weight in event.get("mixture", {}).items():
+                yield f"  drew on   {_described(name)}: weight {weight:.6g}"
+            for past, weight in event["weights"].items():
+                distance = event["distances"].get(past)
+                apart = "" if distance is None else f", distance {distance:.6g}"
+                yield f"  drew on   session {past}: weight {weight:.6g}{apart}"
         yield f"  file      {kept.path} ({kept.state})"
         if kept.state == "ok":
             with safe_open(kept.path, framework="numpy") as tensors:
@@ -67,7 +73,38 @@ def session_report(
                     yield f"  tensor    {name} {shape}"
 
 
+def _starts(folder: Path) -> dict[Key, dict[str, Any]]:
+    """Return the events "start" of a run by method, seed and session."""
+    return {
+        Key(event["algorithm"], event["method"], event["seed"], event["session"]): event
+        for event in read_lines(folder / EVENTS)
+        if event["event"] == "start"
+    }
+
+
+def _start(starts: dict[Key, dict[str, Any]], kept: KeptFile) -> dict[str, Any]:
+    """Return the event of a kept session; empty for a pilot model."""
+    session = kept.facts.get("session", 0)
+    return starts.get(Key(kept.algorithm, kept.method, kept.seed, session), {})
+
+
+def _described(name: str) -> str:
+    """Return what a model of a learned start's mixture is.
+
+    >>> _described("final 3"), _described("carried")
+    ('final model of session 3', 'the model carried over')
+    """
+    kind, _, session = name.partition(" ")
+    if session:
+        return f"{'starting' if kind == 'start' else kind} model of session {session}"
+    return "the model carried over" if kind == "carried" else f"the {kind} model"
+
+
 def _weights(drawn: dict[str, float]) -> str:
-    """Return the past sessions with a visible weight, the largest first."""
+    """Return what was drawn on with a visible weight, the largest first; weights may be negative.
+
+    >>> _weights({"carried": 0.7, "start 2": -0.2, "final 3": 0.5, "pilot": 0.001})
+    'carried: 0.70, final 3: 0.50, start 2: -0.20'
+    """
     order = sorted(drawn.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{z}: {weight:.2f}" for z, weight in order if weight >= 0.005)
+    return ", ".join(f"{z}: {weight:.2f}" for z, weight in order if abs(weight) >= 0.005)

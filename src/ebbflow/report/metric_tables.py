@@ -102,10 +102,12 @@ def _window_table(metrics: RunMetrics, rows: Sequence[WindowAccuracy]) -> Table:
 def _speed_table(metrics: RunMetrics, rows: Sequence[Speed]) -> Table:
     first = rows[0]
     whose = "" if first.target.of is None else f" of {metrics.reference}"
+    asks = any(counters.SURVEY in account.costs for account in metrics.accounts.values())
+    survey = ", and a survey as the part of a round's bytes that it moves" if asks else ""
     table = _started(
         f"{first.algorithm}, rounds to {first.target}{whose}",
         f"speed-up: how many times sooner {metrics.reference} is there; with probe: its auxiliary "
-        "rounds counted, too; ∞: not reached within the session",
+        f"rounds counted, too{survey}; ∞: not reached within the session",
         (SESSION, "method", "rounds", "with probe", "reached", "speed-up", "with\nprobe"),
     )
     for name, row in _by_transition(rows, table):
@@ -146,14 +148,22 @@ def _gain_table(metrics: RunMetrics, rows: Sequence[Gain], seeds: Sequence[int])
 
 
 SENT = ("uploads", "broadcasts", "steps", "samples", "bytes_up", "bytes_down")
-"""The counts of a `Cost` that concern devices; the others are the server's alone."""
+"""The counts of a `Cost` that concern devices; of the others, most are the server's alone."""
 
 
 def _cost_table(metrics: RunMetrics, algorithm: str, accounts: Accounts) -> Table:
+    asked = ""
+    for method, own in _by_method(metrics, accounts):
+        survey = _mean_cost(own, counters.SURVEY)
+        if survey["questions"]:
+            asked += (
+                f"; {method} asks {survey['questions']:,.6g} questions, for which devices pass "
+                f"{survey['passes']:,.6g} samples forward"
+            )
     table = _started(
         f"{algorithm}, what is sent and trained",
         f"{_mean_note(accounts)}; every method as if it ran alone; a broadcast counts once, "
-        "however many devices hear it",
+        f"however many devices hear it{asked}",
         ("method", "stage", "uploads", "broad-\ncasts", "steps", "samples", "MiB\nup", "MiB\ndown"),
     )
     for method, own in _by_method(metrics, accounts):

@@ -46,7 +46,7 @@ def simulate(
         test = labelled(world.dataset.test, session.labels)
         if first == 1:
             for track in tracks:
-                _begin(world, track, session, engine)
+                begin_session(world, track, session, engine)
         for track in tracks:
             _adapt_algorithm(world, track)
         lockstep = Lockstep(world, tracks, engine)
@@ -87,7 +87,7 @@ def _cohort(world: World, session: Session, t: int) -> Cohort:
     return draw_cohort(world, session, t, present, local.steps, local.batch, "local")
 
 
-def _begin(world: World, track: Track, session: Session, engine: Engine) -> None:
+def begin_session(world: World, track: Track, session: Session, engine: Engine) -> None:
     """Choose w^(s,1), and set up the algorithm's state."""
 
     def probe(model: ModelState) -> ModelState:

@@ -26,7 +26,7 @@ from ebbflow.core.mixtures import (
     sample_losses,
 )
 from ebbflow.core.rng import generator
-from ebbflow.core.survey import Array, Expansion, Half, LossSums, SurveyPlan
+from ebbflow.core.survey import Array, Expansion, LossSums, Part, SurveyPlan
 from ebbflow.core.types import Indices, ModelState, Session
 from ebbflow.data.schedule import participants
 from ebbflow.simulation.tracks import Track
@@ -76,9 +76,9 @@ class SimulatedPanel:
             down += up
         self._charge(Cost(broadcasts=len(models), bytes_down=down), up, questions=1, passes=0)
 
-    def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
+    def losses(self, mixtures: Sequence[Array], part: Part) -> LossSums:
         """Return sums of the losses at several mixtures."""
-        groups = self._groups[half]
+        groups = self._groups[part]
         stacked = torch.from_numpy(np.stack(mixtures))
         losses, weights, products = [], [], np.zeros((len(mixtures), len(mixtures)))
         for basis, x, y, counts in groups:
@@ -96,9 +96,9 @@ class SimulatedPanel:
         )
         return LossSums(np.array(weights), np.array(losses), products)
 
-    def expansion(self, mixture: Array) -> Expansion:
-        """Return the loss on the learning half, expanded around a mixture."""
-        groups, size = self._groups["learn"], self._models
+    def expansion(self, mixture: Array, part: Part) -> Expansion:
+        """Return the loss, expanded around a mixture."""
+        groups, size = self._groups[part], self._models
         alpha = torch.from_numpy(mixture)
         sums = [
             expanded(basis, alpha.to(basis.thetas), x, y, counts) for basis, x, y, counts in groups
@@ -125,60 +125,57 @@ class SimulatedPanel:
 
     def _sampled(
         self, world: World, session: Session, models: Sequence[ModelState], plan: SurveyPlan
-    ) -> dict[Half, list[_Group]]:
+    ) -> dict[Part, list[_Group]]:
         """Draw every device's samples and put those of each group together."""
-        count = max(1, min(plan.groups, len(self.devices) // 2))
+        count = max(1, min(plan.groups, len(self.devices) // plan.least))
         order = generator(world.seed, "survey-groups", session.index).permutation(len(self.devices))
         members = [[self.devices[place] for place in order[g::count]] for g in range(count)]
-        rows: dict[Half, list[tuple[Indices, Array]]] = {"learn": [], "judge": []}
+        rows: dict[Part, list[tuple[Indices, Array]]] = {"learn": [], "judge": [], "both": []}
         for group in members:
-            halves = [_halves(world, session, device, plan.samples) for device in group]
-            for which, half in enumerate(rows):
-                drawn = [pair[which] for pair in halves]
+            samples = [_sample(world, session, device, plan.samples) for device in group]
+            for part, drawn_rows in rows.items():
+                drawn = [sample[part] for sample in samples]
                 # A device counts with all its samples D_k, however few are drawn from it.
                 each = [
                     np.full(len(part), session.samples(device) / len(part))
                     for device, part in zip(group, drawn, strict=True)
                 ]
-                rows[half].append((np.concatenate(drawn), np.concatenate(each)))
+                drawn_rows.append((np.concatenate(drawn), np.concatenate(each)))
         examples = world.dataset.train
         factors = np.ones(world.dataset.classes)
         if plan.balanced:
-            factors = _balancing(examples.y.cpu().numpy(), rows.values(), len(factors))
+            factors = _balancing(examples.y.cpu().numpy(), rows["both"], len(factors))
         layout = world.model.layout
         basis = basis_of(world.model, received(models, layout, plan.compression))
         basis = basis.to(examples.x.device)
-        groups: dict[Half, list[_Group]] = {}
-        for half, parts in rows.items():
-            groups[half] = []
+        groups: dict[Part, list[_Group]] = {}
+        for part, parts in rows.items():
+            groups[part] = []
             for picked, counts in parts:
                 at = torch.from_numpy(picked).to(examples.x.device)
                 x, y = prepared(examples.x[at], examples.pixels), examples.y[at]
                 smaller, (x,) = basis.for_texts([x])
                 weights = torch.from_numpy(counts * factors[y.cpu().numpy()]).to(basis.thetas)
-                groups[half].append(_Group(smaller, x, y, weights))
+                groups[part].append(_Group(smaller, x, y, weights))
         return groups
 
 
-def _halves(world: World, session: Session, device: int, samples: int) -> tuple[Indices, Indices]:
+def _sample(world: World, session: Session, device: int, samples: int) -> dict[Part, Indices]:
     """Draw a device's two halves; a device with a single sample has to use it for both."""
     shard = session.shards[device]
     draw = generator(world.seed, "survey", session.index, device)
     rows = shard[draw.permutation(len(shard))[: 2 * samples]]
     middle = max(1, len(rows) // 2)
-    return rows[:middle], rows[middle:] if len(rows) > 1 else rows
+    return {"learn": rows[:middle], "judge": rows[middle:] if len(rows) > 1 else rows, "both": rows}
 
 
-def _balancing(
-    y: Indices, halves: Iterable[Sequence[tuple[Indices, Array]]], classes: int
-) -> Array:
+def _balancing(y: Indices, sampled: Iterable[tuple[Indices, Array]], classes: int) -> Array:
     """Return the factor by which the samples of each label count, so that all labels count alike.
 
     The devices add up what their samples count by label; nobody learns who holds which.
     """
     counts = np.zeros(classes)
-    for half in halves:
-        for rows, weights in half:
-            counts += np.bincount(y[rows], weights, classes)
+    for rows, weights in sampled:
+        counts += np.bincount(y[rows], weights, classes)
     present = counts > 0
     return np.where(present, counts.sum() / (present.sum() * np.maximum(counts, 1e-300)), 0.0)

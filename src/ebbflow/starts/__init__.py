@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 STARTS: Registry[RegisteredStart[Start]] = Registry("method")
 """Starts by name; the arguments of a factory are the keys of ``[parameters.NAME]``."""
 
+AUTO, RECOMMENDED = "auto", "learned"
+"""The name that stands for the start we recommend, and that start. A configuration that has been
+resolved names the start itself."""
+
 
 def register_start(
     name: str,

@@ -13,15 +13,21 @@ from functools import partial
 
 import torch
 
-from ebbflow.core.ranges import AtLeastTwo, NotNegative, Whole
+from ebbflow.core.ranges import AtLeastTwo, NotNegative, Trim, Whole
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
-from ebbflow.starts.mixing import best_mixture
+from ebbflow.starts.mixing import Search, best_mixture
 
 Read = Callable[[], ModelState | None]
 """Reads a model, perhaps from disk, where there is one."""
+
+DISPUTED = (
+    "a few groups of devices decide alone how the session starts, against all others: if some "
+    "devices may answer wrongly, set parameters.learned.groups = 10 and parameters.learned.trim = "
+    "0.2"
+)
 
 
 def learned(
@@ -32,6 +38,8 @@ def learned(
     balanced: bool = True,
     compression: Compression = "bf16",
     margin: NotNegative = 0.0,
+    negative: bool = True,
+    trim: Trim = 0.0,
 ) -> Start:
     """Return the start w^(s,1) = sum_k alpha_k b_k, with weights that the devices have chosen.
 
@@ -44,6 +52,9 @@ def learned(
         balanced: Whether every label counts the same; needs the sum of all devices' label counts.
         compression: How the models are sent for the search; the server mixes in full precision.
         margin: Standard errors within which the simplest start is preferred to the best one.
+        negative: Whether weights may be negative: "go on, and add what that session learnt".
+        trim: The share of groups that is left out of every mean at either end, against devices that
+            answer wrongly; 0.2 with ``groups = 10`` bears two of 20 devices.
     """
     plan = SurveyPlan(devices, samples, groups, balanced, compression)
 
@@ -54,9 +65,15 @@ def learned(
             return StartingPoint(situation.carried, kept=situation.carried)
         panel = situation.survey(list(basis.values()), plan)
         finals = [k for k, name in enumerate(names) if name.startswith(("carried", "final"))]
-        weights = best_mixture(panel, len(basis), finals, margin).tolist()
+        choice = best_mixture(panel, len(basis), finals, Search(margin, negative, trim))
+        weights = choice.weights.tolist()
         model = mix(basis.values(), weights)
-        return StartingPoint(model, mixture=dict(zip(names, weights, strict=True)), kept=model)
+        return StartingPoint(
+            model,
+            mixture=dict(zip(names, weights, strict=True)),
+            kept=model,
+            warnings=(DISPUTED,) if choice.disputed else (),
+        )
 
     return Start(choose)
 

@@ -2,7 +2,8 @@
 
 Weights alpha add up to one. The loss is minimised with a ridge that pulls towards the best simple
 start, (rho/2) |alpha - alpha_0|^2, for a few values of rho; which of these mixtures and of the
-simple starts is taken is decided on samples that none of them was learnt from.
+simple starts is taken is decided on samples that none of them was learnt from. If it is a mixture,
+its weights are learnt once more from all samples.
 """
 
 from __future__ import annotations
@@ -12,33 +13,90 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ebbflow.core.survey import Array, Expansion, Panel
+from ebbflow.core.survey import Array, Expansion, Panel, Part
 
 RIDGES = (0.1, 0.01, 0.001)
 """Values of rho, in nats per squared unit of alpha, from the most cautious one on."""
 TOLERANCE = 1e-4  # a step that promises to lower the mean loss by less is not worth a question
 STEPS = 12  # the most steps for one ridge
 LARGEST_DAMPING = 1e4
+CLEARLY = 0.05  # nats by which a start must be worse for the user to be told
 
 
-def best_mixture(panel: Panel, size: int, finals: Sequence[int], margin: float = 0.0) -> Array:
-    """Return the weights of the best start that the panel knows of.
+class Choice(NamedTuple):
+    """The weights of a start, and whether the devices agree about it.
+
+    ``disputed`` says that without the two most extreme groups of devices another candidate would
+    have been taken, one that the chosen one is clearly worse than.
+    """
+
+    weights: Array
+    disputed: bool = False
+
+
+class Search(NamedTuple):
+    """How weights are searched for.
+
+    Attributes:
+        margin: Standard errors within which the simplest start is preferred to the best.
+        negative: Whether weights may be negative.
+        trim: The share of groups that is left out of every mean, at either end: so many groups may
+            answer anything at all.
+    """
+
+    margin: float = 0.0
+    negative: bool = True
+    trim: float = 0.0
+
+
+USUAL = Search()
+
+
+def best_mixture(panel: Panel, size: int, finals: Sequence[int], search: Search = USUAL) -> Choice:
+    """Return the best start that the panel knows of.
 
     Args:
         panel: The devices that answer.
         size: K, the number of models in the basis.
         finals: The places of final models in the basis: their average is a simple start.
-        margin: Standard errors within which the simplest is preferred to the best.
+        search: How to search.
     """
     simple = list(np.eye(size))
     if len(finals) > 1:
         simple.append(np.eye(size)[list(finals)].mean(0))
-    anchor = simple[int(panel.losses(simple, "learn").means.argmin())]
+    first = panel.losses(simple, "learn")
+    anchor = simple[int(over_groups(first.loss, first.weight, search.trim).argmin())]
     fits: list[Fit] = []
     for ridge in RIDGES:
         begin = fits[-1].mixture if fits else anchor
-        fits.append(minimise(panel, anchor, ridge, begin))
-    return _judged(panel, simple, fits, margin)
+        fits.append(minimise(panel, anchor, ridge, begin, search))
+    chosen, disputed = _judged(panel, simple, fits, search)
+    if chosen < len(simple):
+        return Choice(simple[chosen], disputed)
+    # How much caution is needed is settled: the weights may now be learnt from all samples.
+    fit = fits[chosen - len(simple)]
+    again = minimise(panel, anchor, fit.ridge, fit.mixture, search, "both")
+    return Choice(again.mixture, disputed)
+
+
+def over_groups(sums: Array, weight: Array, trim: float) -> Array:
+    """Return the mean over all samples, from the sums of each group ``[G, ...]``.
+
+    With ``trim``, that share of the groups is left out at either end, entry by entry.
+
+    >>> over_groups(np.array([2.0, 4.0, 90.0]), np.ones(3), 0.0)
+    array(32.)
+    >>> over_groups(np.array([2.0, 4.0, 90.0]), np.ones(3), 0.34)
+    array(4.)
+    """
+    cut = min(int(trim * len(weight)), (len(weight) - 1) // 2)
+    if cut == 0:
+        return np.asarray(sums.sum(0) / weight.sum())
+    shape = (-1,) + (1,) * (sums.ndim - 1)
+    means = sums / weight.reshape(shape)
+    order = np.argsort(means, axis=0)[cut:-cut]
+    kept = np.take_along_axis(np.broadcast_to(weight.reshape(shape), sums.shape), order, 0)
+    return np.asarray(np.take_along_axis(sums, order, 0).sum(0) / kept.sum(0))
 
 
 class Fit(NamedTuple):
@@ -48,82 +106,130 @@ class Fit(NamedTuple):
     around: Expansion
     anchor: Array
     ridge: float
+    search: Search = USUAL
 
     def without(self, group: int) -> Array:
         """Return the minimum without a group of devices, to first order (one Newton step)."""
         others = np.arange(len(self.around.weight)) != group
         rest = Expansion(*(sums[others] for sums in self.around))
-        _, slope, curvature = _objective(rest, self.mixture - self.anchor, self.ridge)
-        return self.mixture + newton_step(slope, curvature)
+        objective = _objective(rest, self.mixture - self.anchor, self.ridge, self.search.trim)
+        return self.mixture + newton_step(*objective[1:], least=_least(self.mixture, self.search))
 
 
-def minimise(panel: Panel, anchor: Array, ridge: float, begin: Array) -> Fit:
+def minimise(
+    panel: Panel,
+    anchor: Array,
+    ridge: float,
+    begin: Array,
+    search: Search = USUAL,
+    part: Part = "learn",
+) -> Fit:
     """Minimise the ridged loss from ``begin`` by damped Newton steps, one question each."""
     mixture, damping = begin, 0.0
-    around = panel.expansion(mixture)
-    value, slope, curvature = _objective(around, mixture - anchor, ridge)
+    around = panel.expansion(mixture, part)
+    value, slope, curvature = _objective(around, mixture - anchor, ridge, search.trim)
     for _ in range(STEPS):
-        step = newton_step(slope, curvature, damping)
+        step = newton_step(slope, curvature, damping, _least(mixture, search))
         promised = -slope @ step / 2
         if promised < TOLERANCE or damping > LARGEST_DAMPING:
             break
-        there = panel.expansion(mixture + step)
-        after = _objective(there, mixture + step - anchor, ridge)
+        there = panel.expansion(mixture + step, part)
+        after = _objective(there, mixture + step - anchor, ridge, search.trim)
         if after[0] < value:  # false where it is no number
             mixture, around, (value, slope, curvature) = mixture + step, there, after
             damping = 0.0 if damping < 0.1 else damping / 10
         else:
             damping = max(0.1, 10 * damping)
-    return Fit(mixture, around, anchor, ridge)
+    return Fit(mixture, around, anchor, ridge, search)
 
 
-def _objective(around: Expansion, moved: Array, ridge: float) -> tuple[float, Array, Array]:
+def _least(mixture: Array, search: Search) -> Array | None:
+    return None if search.negative else -mixture
+
+
+def _objective(
+    around: Expansion, moved: Array, ridge: float, trim: float
+) -> tuple[float, Array, Array]:
     """Return the ridged mean loss, its slope and its curvature."""
-    weight = around.weight.sum()
+    weight = around.weight
     return (
-        float(around.loss.sum() / weight + ridge / 2 * moved @ moved),
-        around.slope.sum(0) / weight + ridge * moved,
-        around.curvature.sum(0) / weight + ridge * np.eye(len(moved)),
+        float(over_groups(around.loss, weight, trim) + ridge / 2 * moved @ moved),
+        over_groups(around.slope, weight, trim) + ridge * moved,
+        over_groups(around.curvature, weight, trim) + ridge * np.eye(len(moved)),
     )
 
 
-def newton_step(slope: Array, curvature: Array, damping: float = 0.0) -> Array:
+def newton_step(
+    slope: Array, curvature: Array, damping: float = 0.0, least: Array | None = None
+) -> Array:
     """Return the step that minimises the quadratic, among those that leave the weights' sum alone.
+
+    No entry falls below ``least``, where that is given (zero or less): entries that would are held
+    there, one after another, the furthest first.
 
     >>> newton_step(np.array([1.0, -1.0]), np.eye(2)).round(6).tolist()
     [-1.0, 1.0]
+    >>> newton_step(np.array([1.0, -1.0]), np.eye(2), least=np.array([-0.5, 0])).round(6).tolist()
+    [-0.5, 0.5]
     """
     size = len(slope)
     damped = curvature + damping * np.trace(curvature) / size * np.eye(size)
-    # The Lagrange conditions of sum(step) = 0.
-    system = np.ones((size + 1, size + 1))
-    system[:size, :size], system[size, size] = damped, 0
-    step: Array = np.linalg.lstsq(system, np.append(-slope, 0), rcond=None)[0][:size]
+    step = np.zeros(size)
+    free = np.ones(size, dtype=bool)
+    while free.any():
+        step[free] = _free_step(
+            slope[free] + damped[np.ix_(free, ~free)] @ step[~free],
+            damped[np.ix_(free, free)],
+            -step[~free].sum(),
+        )
+        if least is None or (step >= least - 1e-12).all():
+            break
+        worst = int(np.where(free, step - least, np.inf).argmin())
+        step[worst], free[worst] = least[worst], False
     return step
 
 
-def _judged(panel: Panel, simple: Sequence[Array], fits: Sequence[Fit], margin: float) -> Array:
-    """Return the candidate with the least loss on the judging half, from the simplest on.
+def _free_step(slope: Array, curvature: Array, total: float) -> Array:
+    """Return the minimum of the quadratic over steps that add up to ``total``."""
+    size = len(slope)
+    # The Lagrange conditions; the least of several solutions where the curvature is singular.
+    system = np.ones((size + 1, size + 1))
+    system[:size, :size], system[size, size] = curvature, 0
+    step: Array = np.linalg.lstsq(system, np.append(-slope, total), rcond=None)[0][:size]
+    return step
 
+
+def _judged(
+    panel: Panel, simple: Sequence[Array], fits: Sequence[Fit], search: Search
+) -> tuple[int, bool]:
+    """Return the place of the candidate with the least loss on the judging half.
+
+    Candidates are the simple starts, then the learnt mixtures from the most cautious one on.
     Devices that were not asked hold the part 1 - share of the samples. How well a learnt mixture
     suits them is estimated by leaving groups of devices out: each group judges what the others
     have chosen. If the groups disagree, that is worse than what all have chosen together, and a
-    simple start wins.
+    simple start wins. The second value is `Choice.disputed`.
     """
     candidates = [*simple, *(fit.mixture for fit in fits)]
-    unseen = 1 - panel.share
-    groups = range(len(fits[0].around.weight)) if unseen > 0 else range(0)
-    crossed = [fit.without(group) for fit in fits for group in groups]
+    count, unseen = len(candidates), 1 - panel.share
+    groups = range(len(fits[0].around.weight))
+    crossed = [fit.without(g) for fit in fits for g in groups] if unseen and len(groups) > 1 else []
     sums = panel.losses([*candidates, *crossed], "judge")
-    losses = sums.means[: len(candidates)].copy()
-    if len(groups) > 1:
-        every = sums.loss[:, len(candidates) :].reshape(len(groups), len(fits), len(groups))
-        by_others = np.einsum("gfg->f", every) / sums.weight.sum()
-        losses[len(simple) :] = panel.share * losses[len(simple) :] + unseen * by_others
-    best = int(losses.argmin())
-    close = [
+    losses = sums.loss[:, :count].copy()
+    if crossed:
+        every = sums.loss[:, count:].reshape(len(groups), len(fits), len(groups))
+        by_others = np.einsum("gfg->gf", every)
+        losses[:, len(simple) :] *= panel.share
+        losses[:, len(simple) :] += unseen * by_others
+    means = over_groups(losses, sums.weight, search.trim)
+    best = int(means.argmin())
+    chosen = next(
         place
-        for place in range(len(candidates))
-        if losses[place] <= losses[best] + margin * sums.error(place, best)
-    ]
-    return candidates[close[0]]
+        for place in range(count)
+        if means[place] <= means[best] + search.margin * sums.error(place, best)
+    )
+    # Would the other groups have chosen otherwise, by more than chance?
+    trimmed = over_groups(losses, sums.weight, max(search.trim, 1 / len(groups)))
+    rival = int(trimmed.argmin())
+    excess = trimmed[chosen] - trimmed[rival]
+    return chosen, bool(excess > 2 * sums.error(chosen, rival) and excess > CLEARLY)

@@ -1,0 +1,79 @@
+"""The command line: run forks and trajectories, and show what they say."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbflow.cli.options import SeedList, help_if_alone, seeds_of
+from ebbflow.core.errors import EbbflowError
+
+app = typer.Typer(
+    help="The learned start, measured: forks from one state, and whole trajectories.",
+    invoke_without_command=True,
+)
+
+Families = Annotated[
+    list[str], typer.Argument(metavar="FAMILY...", help="softmax, mlp, texts, images, sensitivity.")
+]
+Results = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="DIR", help="The folder of the results.", show_default=False),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="PATTERN", help="Cells of such names; may be repeated."),
+]
+
+
+@app.callback()
+def _root(context: typer.Context) -> None:
+    help_if_alone(context)
+
+
+@app.command("fork")
+def fork(
+    families: Families,
+    seeds: SeedList = None,
+    only: Only = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Cells at a time.")] = 1,
+    results: Results = None,
+) -> None:
+    """Run fork studies: from one state, W rounds from every start; what is done is kept."""
+    from learned_start.keeping import RESULTS, run_forks
+    from learned_start.settings import DESIGN_SEEDS, cells_of
+
+    numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
+    cells = [cell for family in families for cell in cells_of(family, numbers)]
+    wanted = [cell for cell in cells if not only or any(fnmatch(cell.name, p) for p in only)]
+    if not wanted:
+        raise EbbflowError(f"--only {' or '.join(only or [])} fits none of {len(cells)} cells")
+    failures = run_forks(wanted, results or RESULTS, jobs)
+    if failures:
+        raise EbbflowError(f"{len(failures)} of {len(wanted)} cells failed: {failures[0]}")
+
+
+@app.command("regret")
+def regret(families: Families, seeds: SeedList = None, results: Results = None) -> None:
+    """Print how far each start leads the best simple one, over the forks that there are."""
+    from rich.console import Console
+
+    from learned_start.keeping import RESULTS, is_done, read_rows
+    from learned_start.regret import leads
+    from learned_start.settings import DESIGN_SEEDS, cells_of
+    from learned_start.tables import regret_table, worst_table
+
+    folder = results or RESULTS
+    numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
+    console = Console()
+    for family in families:
+        cells = cells_of(family, numbers)
+        done = [cell for cell in cells if is_done(cell, folder)]
+        found = [lead for cell in done for lead in leads(cell, read_rows(cell, folder))]
+        console.print(f"{family}: {len(done)} of {len(cells)} cells are done")
+        if found:
+            console.print(regret_table(found))
+            console.print(worst_table(found))
