@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml publications/pyproject.toml constraints.txt hatch_build
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e publications
 	@touch $@
 
-demo: $(STAMP) ## compare the three starts on the packaged digits; results in runs/demo
+demo: $(STAMP) ## compare four starts on the packaged digits; results in runs/demo
 	rm -rf runs/demo
 	$(ENV) $(BIN)/ebbflow compare --preset demo --out runs/demo
 

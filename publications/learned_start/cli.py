@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -77,3 +78,57 @@ def regret(families: Families, seeds: SeedList = None, results: Results = None) 
         if found:
             console.print(regret_table(found))
             console.print(worst_table(found))
+
+
+@app.command("run")
+def run(
+    families: Annotated[
+        list[str], typer.Argument(metavar="FAMILY...", help="paper, appendix, churn.")
+    ],
+    seeds: SeedList = None,
+    only: Only = None,
+    results: Results = None,
+) -> None:
+    """Run trajectories: each start on its own history; what is done is kept."""
+    from chang2025.running import run_cells
+    from learned_start.settings import DESIGN_SEEDS
+    from learned_start.trajectories import FAMILIES, TRAJECTORIES
+
+    numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
+    cells = [cell for family in families for cell in _family(FAMILIES, family)(numbers)]
+    wanted = [cell for cell in cells if not only or any(fnmatch(cell.name, p) for p in only)]
+    failures = run_cells(wanted, results or TRAJECTORIES, Path("runs") / "learned-start")
+    if failures:
+        raise EbbflowError(f"{len(failures)} of {len(wanted)} cells failed: {failures[0]}")
+
+
+@app.command("leads")
+def leads(
+    families: Annotated[list[str], typer.Argument(metavar="FAMILY...", help="paper, appendix.")],
+    seeds: SeedList = None,
+    results: Results = None,
+) -> None:
+    """Print in how many rows each start is first, and by how much, over what has been run."""
+    from rich.console import Console
+
+    from learned_start.settings import DESIGN_SEEDS
+    from learned_start.tables import first_table, lead_table
+    from learned_start.trajectories import FAMILIES, TRAJECTORIES, rows_of
+
+    numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
+    for family in families:
+        rows = rows_of(list(_family(FAMILIES, family)(numbers)), results or TRAJECTORIES)
+        if rows:
+            Console().print(first_table(rows))
+            Console().print(lead_table(rows))
+
+
+Family = TypeVar("Family")
+
+
+def _family(families: Mapping[str, Family], name: str) -> Family:
+    from ebbflow.core.errors import unknown
+
+    if name not in families:
+        raise unknown(name, families, "family", "the command")
+    return families[name]

@@ -3,7 +3,7 @@
 >>> import ebbflow
 >>> records = ebbflow.compare("digits", sessions=4, rounds=2, seeds=[1], devices=4)
 >>> sorted({row["method"] for row in records.rows})
-['average', 'previous', 'warm_start']
+['average', 'learned', 'previous', 'warm_start']
 
 Everything that an extension needs is here: docs/extending.md shows how to add an algorithm, a
 start, a model or a data set.
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ebbflow.core.start import Situation as Situation
     from ebbflow.core.start import Start as Start
     from ebbflow.core.start import StartingPoint as StartingPoint
+    from ebbflow.core.survey import SurveyPlan as SurveyPlan
     from ebbflow.core.types import Dataset as Dataset
     from ebbflow.core.types import Examples as Examples
     from ebbflow.core.types import Layout as Layout
@@ -73,6 +74,7 @@ _HOMES = {
     "ebbflow.core.errors": ["EbbflowError"],
     "ebbflow.core.rng": ["generator", "torch_generator"],
     "ebbflow.core.start": ["Situation", "Start", "StartingPoint"],
+    "ebbflow.core.survey": ["SurveyPlan"],
     "ebbflow.core.types": [
         "Dataset",
         "Examples",

@@ -1,0 +1,98 @@
+"""The same question within a session: every few rounds, over the recent global models.
+
+A learned step replaces the global model by the best mixture of the last ones, chosen as at a
+session's start. It is compared with algorithms that speed up the server's steps for nothing, round
+by round and at equal air time: a step is charged as so many rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from chang2025.cells import Cell
+from ebbflow import experiment
+from ebbflow.core.evaluate import labelled
+from ebbflow.core.survey import SurveyPlan
+from ebbflow.core.types import ModelState
+from ebbflow.core.vector import mix
+from ebbflow.sessions.memory import on_device
+from ebbflow.simulation.lockstep import Lockstep
+from ebbflow.simulation.methods import methods_of
+from ebbflow.simulation.rounds import set_up_state
+from ebbflow.simulation.surveys import SimulatedPanel
+from ebbflow.simulation.tracks import new_tracks
+from ebbflow.simulation.world import draw_cohort, draw_participants
+from ebbflow.starts.mixing import best_mixture
+
+ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "fedacg", "scaffold")
+EVERY = 5
+"""Rounds between two learned steps."""
+RECENT = 6
+"""Recent global models that are mixed, beside the initial one."""
+ROUNDS = 60
+
+
+class WithinRow(NamedTuple):
+    """One algorithm with or without learned steps: accuracies after each round."""
+
+    algorithm: str
+    steps: bool
+    seed: int
+    accuracy: tuple[float, ...]
+
+
+def setting(algorithm: str, seed: int) -> Cell:
+    """Return a single session with all labels on thirty devices."""
+    values: dict[str, Any] = {
+        "dataset": "mnist",
+        "algorithm": [algorithm],
+        "methods": ["previous"],
+        "seeds": [seed],
+        "sessions": 1,
+        "rounds": ROUNDS,
+        "partition.overlap": 1.0,
+        "partition.devices": 30,
+    }
+    return Cell(f"within-{algorithm}-s{seed}", values)
+
+
+def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
+    """Train one session, with learned steps or without."""
+    config = setting(algorithm, seed).config
+    data = experiment.prepared(config, None)
+    torch.set_num_threads(1)
+    world = experiment.build_world(config, data, seed)
+    (session,) = world.sessions
+    test = labelled(data.test, session.labels)
+    (track,) = new_tracks(world, methods_of(world))
+    recent: list[ModelState] = [track.model]
+    accuracies = []
+    with closing(experiment.engine_of(world)) as engine:
+        set_up_state(world, track, session, engine)
+        lockstep = Lockstep(world, [track], engine)
+        for t in range(1, ROUNDS + 1):
+            present = draw_participants(world, session, t, "participants", None)
+            local = config.local
+            cohort = draw_cohort(world, session, t, present, local.steps, local.batch, "local")
+            lockstep.train(cohort, ROUNDS)
+            recent = [recent[0], *recent[1:], track.model][-RECENT - 1 :]
+            if learned and t % EVERY == 0:
+                # Other samples each time: draws are named by the session's number.
+                asked = replace(session, index=1000 + t)
+                track.model = _stepped(SimulatedPanel, world, asked, recent[::-1])
+                recent[-1] = track.model
+            ((accuracy, _),) = lockstep.evaluate(test)()
+            accuracies.append(accuracy)
+    return WithinRow(algorithm, learned, seed, tuple(accuracies))
+
+
+def _stepped(panel_of: Any, world: Any, session: Any, models: Sequence[ModelState]) -> ModelState:
+    models = [on_device(model, "cpu") for model in models]
+    panel = panel_of(world, session, models, SurveyPlan())
+    weights = best_mixture(panel, len(models), range(len(models))).weights
+    return on_device(mix(models, weights.tolist()), world.config.device)
