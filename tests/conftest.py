@@ -1,6 +1,13 @@
 """Hypothesis without a deadline: a busy machine is no failure."""
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ebbflow", deadline=None)
 settings.load_profile("ebbflow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Pass over a warning that torch gives to itself when it first differentiates forward."""
+    ours = "ignore:`torch.jit.script` is:DeprecationWarning"
+    config.addinivalue_line("filterwarnings", ours)

@@ -46,8 +46,9 @@ def splits(seed: int = 0) -> Splits:
 def test_compare_returns_rounds_rows_and_events() -> None:
     found = ebbflow.compare("digits", **TINY)
     assert isinstance(found, Records)
-    assert len(found.rounds) == 4 * 3 * 3  # sessions, rounds, methods
-    assert {row["method"] for row in found.rows} == {"warm_start", "previous", "average"}
+    assert len(found.rounds) == 4 * 3 * 4  # sessions, rounds, methods
+    methods = {row["method"] for row in found.rows}
+    assert methods == {"learned", "warm_start", "previous", "average"}
     assert {event["event"] for event in found.events} == {"start", "costs"}
     assert found.config["partition"]["devices"] == 4
     assert found.folder is None

@@ -502,7 +502,7 @@ def test_a_run_that_another_process_writes_is_left_alone(stopped: Path) -> None:
 def test_an_undamaged_run_is_resumed(stopped: Path) -> None:
     answer = ebbflow("resume", "run", "--json")
     assert answer.code == 0
-    assert len(json.loads(answer.out)["rows"]) == 2 * 3 * 4  # seeds, methods, sessions
+    assert len(json.loads(answer.out)["rows"]) == 2 * 4 * 4  # seeds, methods, sessions
 
 
 def test_a_session_or_method_that_is_not_kept(stopped: Path) -> None:

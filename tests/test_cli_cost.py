@@ -17,7 +17,8 @@ TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cost") / "run"
-    assert ebbflow("compare", *TINY, "--out", str(folder)).code == 0
+    methods = ("--methods", "warm_start,previous,average,learned")
+    assert ebbflow("compare", *TINY, *methods, "--out", str(folder)).code == 0
     return folder
 
 
@@ -26,6 +27,8 @@ def test_a_run_is_costed(run: Path) -> None:
     assert (answer.code, answer.err) == (0, "")
     for word in ("650 parameters", "warm_start", "+ probe", "+ pilot", "a session", "latency"):
         assert word in answer.out
+    for word in ("learned", "+ survey", "survey"):
+        assert word in answer.out
 
 
 def test_a_run_as_json(run: Path) -> None:
@@ -33,12 +36,35 @@ def test_a_run_as_json(run: Path) -> None:
     assert content["wireless"]["bandwidth"] == 1.39e6
     assert content["model"]["parameters"] == 650
     methods = {row["method"]: row for row in content["methods"]}
-    assert set(methods) == {"warm_start", "previous", "average"}
-    assert methods["previous"]["probe"]["energy"] == 0
+    assert set(methods) == {"warm_start", "previous", "average", "learned"}
+    assert methods["previous"]["probe"]["energy"] == methods["previous"]["survey"]["energy"] == 0
+    assert methods["learned"]["probe"]["energy"] == 0
     # Three probes of a single round each, in a run of four sessions of three rounds.
     ratio = methods["warm_start"]["run"]["up"] / methods["previous"]["run"]["up"]
     assert ratio == pytest.approx(15 / 12)
     assert {row["session"] for row in content["targets"]} == {2, 3, 4}
+
+
+def test_a_survey_costs_less_to_all_at_once_and_to_devices_that_hold_models(run: Path) -> None:
+    found = {}
+    for name in ("downlink=unicast", "downlink=multicast", "returning=hold"):
+        content = json.loads(ebbflow("cost", str(run), "--json", "--set", f"wireless.{name}").out)
+        (row,) = (row for row in content["methods"] if row["method"] == "learned")
+        found[name] = row["survey"]
+        rows = [row for row in content["targets"] if row["method"] == "learned" and row["reached"]]
+        for row in rows:
+            assert row["training"]["energy"] == row["probed"]["energy"] < row["surveyed"]["energy"]
+    sent, once, held = found.values()
+    assert once["down"] < sent["down"]
+    assert once["energy"] <= sent["energy"]  # of a model as small as this, whole slots are the same
+    assert held["down"] < sent["down"]
+    assert once["up"] == held["up"] == sent["up"] > 0
+
+
+def test_a_multicast_is_named() -> None:
+    answer = ebbflow("cost", "--model", "mnist", "--set", "wireless.downlink=multicast")
+    assert "downlink multicast" in " ".join(answer.out.split())
+    assert "multicast" not in ebbflow("cost", "--model", "mnist").out
 
 
 def test_a_round_without_a_run() -> None:
@@ -127,6 +153,8 @@ def test_fast_devices_are_warned_of_in_one_line() -> None:
         (("--model", "svhn", "--set", "wireless.min_distance=300"), "leaves no room"),
         (("--model", "svhn", "--set", "wireless.height_device=0.5"), "is not above"),
         (("--model", "svhn", "--set", "wireless.speed=[]"), "wireless.speed"),
+        (("--model", "svhn", "--set", "wireless.downlink=all"), "'unicast' or 'multicast'"),
+        (("--model", "svhn", "--set", "wireless.returning=no"), "'send' or 'hold'"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:

@@ -76,7 +76,7 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 def test_the_table_in_the_readme_is_what_the_demo_prints() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     found = ebbflow.compare(preset="demo")
-    for method in ("warm_start", "previous", "average"):
+    for method in ("learned", "warm_start", "previous", "average"):
         (line,) = re.findall(rf"^{method} +(\d.*)$", page, flags=re.MULTILINE)
         shown = [float(number) for number in re.findall(r"\d+\.\d+", line)]
         for k in (1, 2, 3, 4):
@@ -107,7 +107,14 @@ def test_what_a_reader_adds_by_the_page_on_extending_works(
             exec(compile(block, "extending.md", "exec"), names)
         pairs = list(zip(registries, before, strict=True))
         added = {name for registry, old in pairs for name in registry.keys() - old}
-        assert added == {"fednova", "every_other", "nearest", "blobs", "narrow"}
+        assert added == {
+            "fednova",
+            "every_other",
+            "carry_on_or_restart",
+            "nearest",
+            "blobs",
+            "narrow",
+        }
     finally:  # what the page registers is of no use to other tests
         for registry, old in zip(registries, before, strict=True):
             for name in registry.keys() - old:

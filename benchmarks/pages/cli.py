@@ -76,6 +76,19 @@ def precision(
     write_page(page, rounds)
 
 
+@app.command("surveys", short_help="Fill the tables of surveys in docs/costs.md.")
+def surveys(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PAGE", help="The page whose tables are filled.")
+    ] = Path("docs/costs.md"),
+) -> None:
+    """Compare a survey of the learned start with a round of training, on the air and in all."""
+    page = _existing(out)
+    from benchmarks.pages.surveys import write_tables
+
+    write_tables(page)
+
+
 @app.command("history", short_help="Print how long a choice among many sessions takes.")
 def history(
     sessions: Annotated[int, typer.Option("--sessions", min=10, help="Past sessions.")] = 10_000,

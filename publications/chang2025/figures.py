@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DRAWS = 20
 
 
-class Panel(NamedTuple):
+class FigurePanel(NamedTuple):
     """One algorithm in one setting."""
 
     family: Family
@@ -65,7 +65,9 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     Lines are means over seeds, bands span the smallest and the largest.
     """
     own = table_families(dataset, results)
-    panels = [Panel(f, name) for f in own for name in f.config.algorithm if name in MAIN_ALGORITHMS]
+    panels = [
+        FigurePanel(f, name) for f in own for name in f.config.algorithm if name in MAIN_ALGORITHMS
+    ]
     if not panels:
         raise EbbflowError(
             f"there are no results of {dataset}: run `python -m chang2025 run "
@@ -103,7 +105,7 @@ def curves(dataset: str, results: Path, path: Path) -> None:
     pyplot.close(fig)
 
 
-def _draw(axis: Axes, panel: Panel) -> None:
+def _draw(axis: Axes, panel: FigurePanel) -> None:
     """Draw the sessions with a choice, one after another."""
     family, config = panel.family, panel.family.config
     first = config.pilot.sessions + 3

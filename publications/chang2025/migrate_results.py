@@ -2,9 +2,9 @@
 
 The parameters of starts were sections of a configuration (``warm_start.scale``) and are
 ``parameters.warm_start.scale`` now, and the starts that are compared by default have changed. Both
-change the digest that tells whether a result belongs to a cell. This script reads the settings of every kept result as any version wrote them, writes them
-down as this version does, and computes the digest again; curves and everything else stay as they
-are. Running it twice changes nothing.
+change the digest that tells whether a result belongs to a cell. This script reads the settings of
+every kept result as any version wrote them, writes them down as this version does, and computes the
+digest again; curves and everything else stay as they are. Running it twice changes nothing.
 
     python -m chang2025.migrate_results
 """

@@ -123,10 +123,31 @@ def leads(
             Console().print(lead_table(rows))
 
 
-Family = TypeVar("Family")
+@app.command("within")
+def within(seeds: SeedList = None, results: Results = None) -> None:
+    """Run sessions with learned steps every few rounds, and without."""
+    from learned_start.keeping import RESULTS
+    from learned_start.settings import DESIGN_SEEDS
+    from learned_start.within import run_within
+
+    run_within(DESIGN_SEEDS if seeds is None else seeds_of(seeds), results or RESULTS)
 
 
-def _family(families: Mapping[str, Family], name: str) -> Family:
+@app.command("page")
+def page() -> None:
+    """Write the tables and the picture of docs/learned-start.md from the kept results."""
+    from learned_start.page import PAGE, PICTURE, write_page
+    from learned_start.picture import draw
+
+    write_page()
+    draw(PICTURE)
+    typer.echo(f"{PAGE}, {PICTURE}")
+
+
+Chosen = TypeVar("Chosen")
+
+
+def _family(families: Mapping[str, Chosen], name: str) -> Chosen:
     from ebbflow.core.errors import unknown
 
     if name not in families:

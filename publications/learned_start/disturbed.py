@@ -14,7 +14,7 @@ import numpy as np
 
 from ebbflow.core.rng import generator
 from ebbflow.core.start import Situation, StartingPoint
-from ebbflow.core.survey import Array, Expansion, LossSums, Panel, Part, SurveyPlan
+from ebbflow.core.survey import Array, Expansion, Half, LossSums, Panel, SurveyPlan
 from ebbflow.core.types import ModelState
 
 Attack = Literal["random", "adversarial"]
@@ -50,9 +50,9 @@ class DisturbedPanel:
         self._plan = plan
         self._liars: Array | None = None
 
-    def losses(self, mixtures: Sequence[Array], part: Part) -> LossSums:
+    def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
         """Return sums of the losses, some of them wrong."""
-        weight, loss, products = self._single.losses(mixtures, part)
+        weight, loss, products = self._single.losses(mixtures, half)
         means = loss / weight[:, None]
         liars = self._who(len(weight))
         most = means[~liars].max()
@@ -64,9 +64,9 @@ class DisturbedPanel:
             means[liars] = np.minimum(means[liars], most)
         return LossSums(self._sums(weight), self._sums(means * weight[:, None]), products)
 
-    def expansion(self, mixture: Array, part: Part) -> Expansion:
+    def expansion(self, mixture: Array, half: Half) -> Expansion:
         """Return the loss expanded around a mixture, where some answers are wrong."""
-        weight, loss, slope, curvature = self._single.expansion(mixture, part)
+        weight, loss, slope, curvature = self._single.expansion(mixture, half)
         liars = self._who(len(weight))
         means, slopes = loss / weight, slope / weight[:, None]
         curvatures = curvature / weight[:, None, None]

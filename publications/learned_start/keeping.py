@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -83,8 +82,3 @@ def _computed(cell: ForkCell, jobs: int) -> dict[str, Any]:
 
 def _path(cell: ForkCell, results: Path) -> Path:
     return results / f"{cell.name}.json"
-
-
-def dumped(content: Any) -> str:
-    """Return JSON for a terminal or a file."""
-    return json.dumps(content, indent=1)

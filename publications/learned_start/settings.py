@@ -106,7 +106,7 @@ def _malice(seeds: Sequence[int]) -> Iterator[ForkCell]:
         yield cell(f"malice-mnist-{name}", "mnist", "fedavg", seed, PARTITIONS[name], MALICE_RULES)
 
 
-class Family(NamedTuple):
+class ForkFamily(NamedTuple):
     """A table of forks: its title, and its cells for some seeds."""
 
     title: str
@@ -114,12 +114,12 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "softmax": Family("Softmax regression on MNIST and Fashion-MNIST", _softmax),
-    "mlp": Family("A perceptron with one hidden layer on MNIST", _perceptron),
-    "texts": Family("Averaged embeddings on AG News", _texts),
-    "images": Family("Convolutional networks on SVHN and CIFAR-10", _images),
-    "sensitivity": Family("What each part of the learned start is worth", _sensitivity),
-    "malice": Family("A tenth of the asked devices answers wrongly", _malice),
+    "softmax": ForkFamily("Softmax regression on MNIST and Fashion-MNIST", _softmax),
+    "mlp": ForkFamily("A perceptron with one hidden layer on MNIST", _perceptron),
+    "texts": ForkFamily("Averaged embeddings on AG News", _texts),
+    "images": ForkFamily("Convolutional networks on SVHN and CIFAR-10", _images),
+    "sensitivity": ForkFamily("What each part of the learned start is worth", _sensitivity),
+    "malice": ForkFamily("A tenth of the asked devices answers wrongly", _malice),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from chang2025.cells import Cell
 from chang2025.folders import RESULTS as PAPER_RESULTS
-from chang2025.results import CurveKey, Result, read_result
+from chang2025.results import Result, read_result
 from chang2025.running import is_done
 from chang2025.study_cells import SMALL_MODEL_DATASETS, accuracy_cells, first_ten_cells
 from ebbflow.config.paper_rows import SEEDS as PAPER_SEEDS
@@ -137,11 +137,31 @@ def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(fmean(values) for values in zip(*curves, strict=True))
 
 
-def churn_curves(cells: Sequence[Cell], results: Path) -> dict[str, dict[CurveKey, list[float]]]:
-    """Return the curves of every churn setting, by name without the seed."""
-    found: dict[str, dict[CurveKey, list[float]]] = {}
+class ChurnRow(NamedTuple):
+    """A start under random churn: mean accuracies from session 4 on, and over the last five."""
+
+    setting: str
+    method: str
+    mean: float
+    last: float
+    seeds: int
+
+
+def churn_rows(cells: Sequence[Cell], results: Path = TRAJECTORIES) -> list[ChurnRow]:
+    """Return a row for every setting and start; plain federated learning is a start called so."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for cell in cells:
-        if is_done(cell, results):
-            for key, curve in read_result(results, cell.name).curves.items():
-                found.setdefault(cell.family, {}).setdefault(key, []).append(fmean(curve))
-    return found
+        if not is_done(cell, results):
+            continue
+        setting = cell.family.removesuffix("-plain")
+        sessions: dict[str, dict[int, float]] = {}
+        for key, curve in read_result(results, cell.name).curves.items():
+            method = "plain" if setting != cell.family else key.method
+            sessions.setdefault(method, {})[key.session] = fmean(curve)
+        for method, means in sessions.items():
+            later = [means[session] for session in sorted(means) if session > 3]
+            found.setdefault((setting, method), []).append((fmean(later), fmean(later[-5:])))
+    return [
+        ChurnRow(*where, fmean(m for m, _ in both), fmean(last for _, last in both), len(both))
+        for where, both in sorted(found.items(), key=lambda item: item[0][0])
+    ]

@@ -7,9 +7,11 @@ by round and at equal air time: a step is charged as so many rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,15 +20,16 @@ from chang2025.cells import Cell
 from ebbflow import experiment
 from ebbflow.core.evaluate import labelled
 from ebbflow.core.survey import SurveyPlan
-from ebbflow.core.types import ModelState
+from ebbflow.core.types import ModelState, Session
 from ebbflow.core.vector import mix
+from ebbflow.runs.records import read_json, write_json
 from ebbflow.sessions.memory import on_device
 from ebbflow.simulation.lockstep import Lockstep
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks
-from ebbflow.simulation.world import draw_cohort, draw_participants
+from ebbflow.simulation.world import World, draw_cohort, draw_participants
 from ebbflow.starts.mixing import best_mixture
 
 ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "fedacg", "scaffold")
@@ -84,15 +87,43 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
             if learned and t % EVERY == 0:
                 # Other samples each time: draws are named by the session's number.
                 asked = replace(session, index=1000 + t)
-                track.model = _stepped(SimulatedPanel, world, asked, recent[::-1])
+                track.model = _stepped(world, asked, recent[::-1])
                 recent[-1] = track.model
             ((accuracy, _),) = lockstep.evaluate(test)()
             accuracies.append(accuracy)
     return WithinRow(algorithm, learned, seed, tuple(accuracies))
 
 
-def _stepped(panel_of: Any, world: Any, session: Any, models: Sequence[ModelState]) -> ModelState:
+def _stepped(world: World, session: Session, models: Sequence[ModelState]) -> ModelState:
+    """Return the best mixture of recent models."""
     models = [on_device(model, "cpu") for model in models]
-    panel = panel_of(world, session, models, SurveyPlan())
+    panel = SimulatedPanel(world, session, models, SurveyPlan())
     weights = best_mixture(panel, len(models), range(len(models))).weights
     return on_device(mix(models, weights.tolist()), world.config.device)
+
+
+# --- keeping -------------------------------------------------------------------------------------
+
+FILE = "within.json"
+
+
+def run_within(seeds: Sequence[int], results: Path, say: Callable[[str], None] = print) -> None:
+    """Run what is missing, and keep it."""
+    rows = read_within(results)
+    done = {row[:3] for row in rows}
+    results.mkdir(parents=True, exist_ok=True)
+    for seed, algorithm, steps in product(seeds, ALGORITHMS, (False, True)):
+        if (algorithm, steps, seed) not in done:
+            rows.append(within(algorithm, seed, steps))
+            content = [{**r._asdict(), "accuracy": [round(a, 2) for a in r.accuracy]} for r in rows]
+            write_json(results / FILE, {"rows": content})
+            say(f"{algorithm}, {'with' if steps else 'without'} learned steps, seed {seed}")
+
+
+def read_within(results: Path) -> list[WithinRow]:
+    """Return what has been kept."""
+    path = results / FILE
+    if not path.is_file():
+        return []
+    rows = read_json(path)["rows"]
+    return [WithinRow(**{**row, "accuracy": tuple(row["accuracy"])}) for row in rows]

@@ -16,19 +16,23 @@ from hypothesis import strategies as st
 from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS, register_algorithm
 from ebbflow.analysis import accounting
-from ebbflow.analysis.accounting import Account, CostPlan, LocalWork
+from ebbflow.analysis.accounting import VALUES, Account, CostPlan, LocalWork
 from ebbflow.config.resolved import Config
 from ebbflow.config.schema import StepCount
-from ebbflow.core import counters
+from ebbflow.core import counters, mixtures
 from ebbflow.core.counters import Cost, Costs, CountedBatches, Stored
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import generator
 from ebbflow.core.signature import DISTANCES
+from ebbflow.core.survey import SurveyPlan
 from ebbflow.core.types import Layout, Session
 from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
 from ebbflow.experiment import build_world
 from ebbflow.runs import records
+from ebbflow.simulation.methods import methods_of
+from ebbflow.simulation.surveys import SimulatedPanel
+from ebbflow.simulation.tracks import new_tracks
 from ebbflow.simulation.world import World, draw_participants
 from ebbflow.starts import STARTS as STARTS_REGISTRY
 from ebbflow.starts import register_start
@@ -329,6 +333,98 @@ def test_a_pilot_that_only_the_probe_uses_is_not_charged_to_others() -> None:
     found = accounting.totals(EVENTS, carry_over=False)
     assert found["fedavg", "previous", 1].costs == {"main": Cost(uploads=6)}
     assert found["fedavg", "warm_start", 1].costs["pilot"] == Cost(uploads=4, mixed=1)
+
+
+def test_whoever_sends_the_pilot_model_to_devices_pays_for_the_pilot() -> None:
+    about = {"event": "start", "algorithm": "fedavg", "method": "previous", "seed": 1}
+    for names, pays in (({"carried": 1.0}, False), ({"carried": 1.0, "pilot": 0.0}, True)):
+        events = [*EVENTS, {**about, "session": 2, "mixture": names}]
+        for carry_over in (True, False):
+            found = accounting.totals(events, carry_over=carry_over)["fedavg", "previous", 1].costs
+            trained = {"pilot": Cost(uploads=4)} if carry_over else {}
+            whole = {"pilot": Cost(uploads=4, mixed=1)}
+            assert found == {**(whole if pays else trained), "main": Cost(uploads=6)}
+
+
+# --- surveys -------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(0, 10**6), st.integers(0, 1000), st.integers(1, 12), st.sampled_from(list(VALUES))
+)
+def test_a_basis_has_the_bytes_that_a_survey_charges(
+    parameters: int, buffers: int, models: int, how: accounting.Compression
+) -> None:
+    parts = accounting.basis_bytes(parameters, models, how, buffers)
+    assert len(parts) == models
+    assert sum(parts) == mixtures.basis_bytes(parameters, buffers, models, how)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "mlp"])
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_survey_costs_what_the_formulas_say(kind: str, balanced: bool) -> None:
+    config = configured(**{"model.kind": kind, "methods": ["learned"]})
+    world = build_world(config, digits(), 7)
+    session = world.sessions[1]
+    (track,) = new_tracks(world, methods_of(world))
+    plan = SurveyPlan(devices=3, samples=5, balanced=balanced, compression="int8")
+    panel = SimulatedPanel(world, session, [world.initial] * 4, plan, track)
+    panel.losses([np.full(4, 0.25)] * 6, "judge")
+    for _ in range(2):
+        panel.expansion(np.full(4, 0.25), "learn")
+    basis = accounting.basis_bytes(world.model.layout.total, 4, "int8")
+    # Softmax regression evaluates the four models on both halves, once, and then only mixes.
+    once, samples = (30, 0) if kind == "softmax" else (0, 15)
+    first = Cost(questions=1, passes=4 * once)
+    if balanced:
+        first = accounting.label_question(10, 3, models=4, samples=once)
+    expanding = accounting.expansion_question(4, 3, samples)
+    asked = [first, accounting.loss_question(6, 4, 3, samples), expanding, expanding]
+    assert track.costs == {"survey": accounting.surveying(basis, asked)}
+    assert len(track.asked) == 3
+
+
+def test_a_run_that_asks_keeps_the_models_that_sessions_started_from() -> None:
+    found = counted(events_of(configured(methods=["learned"])))
+    for (_, method, s), line in found.items():
+        stored = Stored(**line["stored"])
+        assert stored == accounting.storage(s, 1, 650, signed=False, started=True)
+        assert accounting.needed(method, stored) == stored.models
+        stages = counters.read(line["stages"])
+        if s > 1:
+            assert stages["survey"].broadcasts >= 2
+            assert stages["construction"].mixed <= stages["survey"].broadcasts
+
+
+def test_a_plan_takes_the_cost_of_a_survey_as_given() -> None:
+    survey = accounting.surveying(
+        accounting.basis_bytes(100, 3), [accounting.loss_question(2, 3, 4, 50)]
+    )
+    # Three models of 200 bytes, two mixtures of three weights; 2 losses, a weight, 3 products up.
+    assert survey == Cost(
+        broadcasts=3, bytes_up=4 * 4 * 6, bytes_down=600 + 24, questions=1, passes=100
+    )
+    plan = CostPlan(
+        rounds=1,
+        pilot=1,
+        participants=4,
+        device=LocalWork(5, 80),
+        parameters=100,
+        start="learned",
+        survey=survey,
+    )
+    assert "survey" not in accounting.planned(plan, 1)
+    costs = accounting.planned(plan, 3)
+    assert (costs["survey"], costs["construction"]) == (survey, Cost(mixed=3))
+    assert "probe" not in costs
+
+
+def test_a_start_may_keep_the_first_models_of_sessions_alone() -> None:
+    register_start("firsts", "nowhere:firsts", keeps=["starts"])
+    try:
+        assert accounting.needed("firsts", Stored(models=11)) == 5
+    finally:
+        STARTS_REGISTRY.unregister("firsts")
 
 
 # --- by hand -------------------------------------------------------------------------------------

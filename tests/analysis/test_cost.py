@@ -197,6 +197,79 @@ def test_shares_that_finish_together_add_up(
     assert found[0] <= equal.max() * (1 + 1e-9)
 
 
+# --- one copy to all -----------------------------------------------------------------------------
+
+
+def test_a_multicast_by_hand() -> None:
+    # At 100 and 200 m with all of 1 MHz: as for a device by hand below, until the worse is there.
+    wireless = ergodic(distance=[100.0, 200.0], shadowing=0.0, bandwidth=1e6, downlink="multicast")
+    task = Task(1e6, 1e6, 0.0)
+    found = device_costs(wireless, draw_fleet(wireless, [0, 1], 1), task)
+    alone = [
+        device_costs(wireless, draw_fleet(wireless, [device], 1), task).down[0] for device in (0, 1)
+    ]
+    assert alone[0] < alone[1]
+    assert found.down.tolist() == [alone[1], alone[1]]
+    assert found.energy_down.tolist() == [0.1 * alone[1]] * 2
+    down = (math.log(1.4774e7) - 0.57722) / math.log(2)
+    assert alone[0] == pytest.approx(1 / down, rel=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    fading=st.sampled_from(["slots", "ergodic"]),
+    allocation=st.sampled_from(["equal", "per_device"]),
+)
+def test_a_multicast_takes_as_long_as_the_worst_device_alone(
+    count: int, seed: int, fading: Any, allocation: Any
+) -> None:
+    costs = {}
+    task = round_task(Wireless(), MODELS["mnist"])
+    for downlink in ("unicast", "multicast"):
+        wireless = Wireless(downlink=downlink, fading=fading, allocation=allocation)
+        fleet = draw_fleet(wireless, range(count), seed)
+        costs[downlink] = device_costs(wireless, fleet, task)
+        moved = round_cost(wireless, fleet, task)
+        copies = count if downlink == "unicast" else 1
+        assert (moved.down, moved.up) == (copies * 7850 * 4, count * 7850 * 4)
+    once = costs["multicast"]
+    alone = [
+        device_costs(wireless, draw_fleet(wireless, [device], seed), task).down[0]
+        for device in range(count)
+    ]
+    assert once.down.tolist() == [max(alone)] * count
+    np.testing.assert_array_equal(once.up, costs["unicast"].up)
+    if count == 1:
+        for mine, theirs in zip(once, costs["unicast"], strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    if fading == "ergodic":
+        assert once.down[0] <= costs["unicast"].down.max() * (1 + 1e-12)
+
+
+def test_uploads_that_finish_together_after_a_multicast() -> None:
+    wireless = ergodic(allocation="finish_together", downlink="multicast", cpu=[1e9, 9e8])
+    fleet = draw_fleet(wireless, range(8), 1)
+    task = round_task(wireless, SVHN)
+    found = device_costs(wireless, fleet, task)
+    assert shares(wireless, fleet, task).sum() == pytest.approx(1e8, rel=1e-9)
+    np.testing.assert_allclose(found.time, found.time[0], rtol=1e-6)
+
+
+def test_devices_may_be_sent_different_amounts() -> None:
+    bits = np.array([1e6, 3e6, 2e6])
+    for allocation in ("equal", "finish_together"):
+        wireless = ergodic(allocation=allocation, distance=80.0, shadowing=0.0)
+        fleet = draw_fleet(wireless, range(3), 1)
+        found = device_costs(wireless, fleet, Task(bits, 0.0, 0.0))
+        assert round_cost(wireless, fleet, Task(bits, 0.0, 0.0)).down == 6e6 / 8
+        if allocation == "equal":
+            np.testing.assert_allclose(found.down, found.down[0] * bits / 1e6)
+        else:
+            np.testing.assert_allclose(found.time, found.time[0], rtol=1e-6)
+
+
 # --- rounds --------------------------------------------------------------------------------------
 
 

@@ -379,6 +379,32 @@ def test_a_run_is_compared_transition_by_transition_and_over_all() -> None:
     assert windows["warm_start", None] == [85.0, 85.0]
 
 
+def test_a_survey_is_charged_with_the_part_of_a_round_that_it_moves() -> None:
+    # A round moves 10 x 40 bytes up and, a copy for each, as many down: 800. The survey moves 8 up
+    # and 2 x 120 down: 0.31 of that.
+    rounds, events = made_up()
+    stages = {
+        "survey": {"broadcasts": 6, "bytes_up": 8, "bytes_down": 120},
+        "main": {"uploads": 30, "broadcasts": 3, "bytes_up": 1200, "bytes_down": 120},
+    }
+    asked = []
+    for event in events:
+        if event["method"] == "previous":
+            asked += [{**event, "asked": [3, 8]}, {**event, "event": "costs", "stages": stages}]
+        else:
+            asked.append(event)
+    found = compared(rounds, asked, pilot=1, methods=METHODS, reference="warm_start")
+    speeds = {(s.method, s.transition): s for s in found.speeds([Target(0.9)])}
+    assert speeds["previous", 1].rounds == [2.0, 2.0]
+    assert speeds["previous", 1].with_probe == pytest.approx([2.31, 2.31])
+    assert speeds["previous", 1].speed_ups_with_probe == pytest.approx([2.31 / 4] * 2)
+    assert speeds["warm_start", 1].with_probe == [4.0, 4.0]
+    # Costs of sessions without a survey change nothing.
+    plain = [{**event, "asked": []} for event in asked]
+    before = compared(rounds, events, pilot=1, methods=METHODS, reference="warm_start")
+    assert compared(rounds, plain, pilot=1, methods=METHODS, reference="warm_start") == before
+
+
 def test_another_reference_turns_the_gains_around() -> None:
     one, other = (
         compared(*made_up(), pilot=1, methods=METHODS, reference=reference) for reference in METHODS

@@ -30,7 +30,8 @@ PLAIN = SMALL | {"local.momentum": 0.0, "local.rule": "each_step"}
 
 
 def run(folder: Path, settings: Mapping[str, object], **others: Any) -> Path:
-    size: dict[str, Any] = {"sessions": 5, "rounds": 3, "seeds": [1, 2], "devices": 6} | others
+    size: dict[str, Any] = {"sessions": 5, "rounds": 3, "seeds": [1, 2], "devices": 6}
+    size |= {"methods": ["warm_start", "previous", "average"]} | others
     ebbflow.compare("digits", out=folder, settings=settings, **size)
     return folder
 

@@ -16,6 +16,7 @@ from ebbflow.analysis.cost import (
     draw_fleet,
     round_cost,
     round_task,
+    total,
 )
 from ebbflow.analysis.metrics import Target
 from ebbflow.analysis.run_costs import (
@@ -28,6 +29,7 @@ from ebbflow.analysis.run_costs import (
     task_of,
     usages,
 )
+from ebbflow.analysis.survey_costs import Survey, survey_cost
 from ebbflow.config.resolved import Config
 from ebbflow.core.counters import EVENT
 from ebbflow.report.cost_tables import (
@@ -243,6 +245,137 @@ def test_rows_have_the_sums() -> None:
     assert len(usage_tables(costs)) == 1
     (table,) = target_tables(reached(config, costs, Target(0.95)), Target(0.95))
     assert table.row_count == 4  # session 4: three lines of the warm start, one of previous
+
+
+# --- surveys -------------------------------------------------------------------------------------
+
+# Three models of MNIST in bfloat16, 47,100 bytes, and 400 bytes of questions.
+SURVEY = {"broadcasts": 3, "bytes_up": 600, "bytes_down": 47_500, "questions": 4, "passes": 900}
+MAIN = {"uploads": 9, "broadcasts": 3, "bytes_up": 9 * 31_400, "bytes_down": 3 * 31_400}
+MIXTURE = {"carried": 0.5, "final 2": 0.7, "start 2": -0.2}
+
+
+def asking(event: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """Return the event of a session in which ``previous`` asks two devices."""
+    learned = {"asked": event["devices"][:2], "mixture": MIXTURE, **given}
+    asks = event["method"] == "previous" and event["session"] > 2
+    return {**event, "samples": [640] * 3, **(learned if asks else {})}
+
+
+def surveyed(under_way: int | None = None, **given: Any) -> list[dict[str, Any]]:
+    """Return the events of a run with surveys; the costs of the last session may be missing."""
+    events = [asking(event, **given) for event in starts()]
+    recorded = [
+        counted(event, main=MAIN, **({"survey": SURVEY} if "asked" in event else {}))
+        for event in events
+        if event["session"] != under_way
+    ]
+    return [*events, *recorded]
+
+
+def of_survey(found: list[Usage], session: int = 4) -> RoundCost:
+    (usage,) = (u for u in found if (u.method, u.session) == ("previous", session))
+    return usage.survey
+
+
+def test_a_survey_is_charged_as_it_was_recorded() -> None:
+    config = settled(**{"parameters.previous.compression": "bf16"})
+    found = usages(config, MODELS["mnist"], rounds(), surveyed())
+    for usage in found:
+        asks = usage.method == "previous" and usage.session > 2
+        assert (usage.survey != RoundCost()) is asks
+    expected = Survey((3, 4), (47_100.0,) * 2, 4, 400.0, 300.0, 450.0)
+    cost = survey_cost(config.wireless, MODELS["mnist"], expected, 1, 4)
+    assert of_survey(found) == cost
+    assert (cost.down, cost.up) == pytest.approx((2 * 47_500, 600))
+
+
+def test_a_run_without_surveys_costs_what_it_did() -> None:
+    with_them = usages(settled(), MODELS["mnist"], rounds(), surveyed())
+    without = usages(
+        settled(),
+        MODELS["mnist"],
+        rounds(),
+        [
+            {key: value for key, value in event.items() if key not in ("asked", "mixture")}
+            for event in surveyed()
+        ],
+    )
+    assert all(usage.survey == RoundCost() for usage in without)
+    assert [u._replace(survey=RoundCost()) for u in with_them] == without
+
+
+def test_devices_that_come_back_need_not_be_sent_what_they_hold() -> None:
+    # Those of session 4 were in session 2 and not in session 3.
+    keys = {"parameters.previous.compression": "bf16"}
+    sent, held = (
+        usages(settled(**keys, **more), MODELS["mnist"], rounds(), surveyed())
+        for more in ({}, {"wireless.returning": "hold"})
+    )
+    assert of_survey(sent).down - of_survey(held).down == pytest.approx(2 * 15_700)
+    assert of_survey(sent, 3) == of_survey(held, 3)  # its devices were in session 1
+
+
+def test_after_a_fresh_start_nobody_holds_what_is_carried_over() -> None:
+    events = [
+        asking(event) | {"asked": [0, 1, 2], "devices": [0, 1, 2], "mixture": {"carried": 1.0}}
+        for event in starts(2)
+    ]
+    cost = {"broadcasts": 1, "bytes_down": 31_400, "questions": 0}
+    events += [counted(event, main=MAIN, survey=cost) for event in events[2:]]
+    for fresh, down in ((True, 3 * 31_400), (False, 0)):
+        keys = {"pilot.carry_over": not fresh, "wireless.returning": "hold"}
+        found = usages(settled(**keys), MODELS["mnist"], rounds(2), events)
+        assert of_survey(found, 2).down == down
+
+
+def test_another_model_size_scales_models_and_not_questions() -> None:
+    keys = {"parameters.previous.compression": "bf16", "wireless.parameters": 2 * 7850}
+    config = settled(**keys)
+    found = usages(config, model_size(config), rounds(), surveyed())
+    assert of_survey(found).down == pytest.approx(2 * (2 * 47_100 + 400))
+
+
+def test_a_session_under_way_is_charged_with_the_last_survey() -> None:
+    whole, part = (
+        usages(settled(), MODELS["mnist"], rounds(), surveyed(session)) for session in (None, 4)
+    )
+    assert of_survey(part) == of_survey(whole)
+    nothing = [event for event in surveyed() if event["event"] == "start"]
+    assert of_survey(usages(settled(), MODELS["mnist"], rounds(), nothing)) == RoundCost()
+
+
+def test_the_charges_of_a_method_that_asks() -> None:
+    config = settled(**{"pilot.carry_over": False})
+    for names, pays in ((MIXTURE, False), ({**MIXTURE, "pilot": 0.0}, True)):
+        events = surveyed(mixture=names)
+        costs = usages(config, MODELS["mnist"], rounds(), events)
+        results = reached(config, costs, Target(0.95))
+        (theirs,) = (r for r in results if (r.session, r.method) == (4, "previous"))
+        assert theirs.survey == of_survey(costs)
+        assert (theirs.pilot != RoundCost()) is pays
+        rows = {(row["session"], row["method"]): row for row in target_rows(results)}
+        row, probing = rows[4, "previous"], rows[4, "warm_start"]
+        assert row["training"] == row["probed"]
+        added = row["surveyed"]["energy"] - row["probed"]["energy"]
+        assert added == pytest.approx(theirs.survey.energy)
+        assert probing["probed"] == probing["surveyed"]
+        assert (row["all"] != row["surveyed"]) is pays
+    (table,) = target_tables(results, Target(0.95))
+    assert list(table.columns[2].cells) == [
+        *("training", "+ probe", "+ pilot"),
+        *("training", "+ survey", "+ pilot"),
+    ]
+    without, row = usage_rows(costs)
+    assert without["survey"]["latency"] == 0
+    own = [usage for usage in costs if usage.method == "previous"]
+    everything = total([cost for usage in own for cost in (*usage.rounds, usage.survey)])
+    assert row["run"]["energy"] == pytest.approx(everything.energy)
+    assert row["survey"]["energy"] == pytest.approx(sum(u.survey.energy for u in own) / 4)
+    (shown,) = usage_tables(costs)
+    assert "of which\nsurvey" in [column.header for column in shown.columns]
+    (plain,) = usage_tables(spent(config))
+    assert [column.header for column in plain.columns][-2:] == ["of which probe", "the run"]
 
 
 # --- the model -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ FUNCTIONS = {
     "precision": "write_page",
     "history": "print_table",
     "resnet": "print_tables",
+    "surveys": "write_tables",
 }
 
 
@@ -105,7 +106,7 @@ def test_a_suite_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         run.measure("W1", 1)
 
 
-@pytest.mark.parametrize("page", ["bounds", "combinations", "precision", "history", "resnet"])
+@pytest.mark.parametrize("page", FUNCTIONS)
 def test_every_page_has_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], page: str
 ) -> None:
@@ -118,6 +119,7 @@ def test_every_page_has_a_command(
     ("arguments", "sentence"),
     [
         ("bounds --out nowhere.md", "there is no such page"),
+        ("surveys --out nowhere.md", "there is no such page"),
         ("combinations --out nowhere/page.md", "there is no folder nowhere; make it first"),
         ("precision --rounds 0", "--rounds"),
         ("resnet --batch many", "--batch"),

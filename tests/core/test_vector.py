@@ -14,7 +14,16 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from ebbflow.core.types import Layout, ModelState
-from ebbflow.core.vector import NEGLIGIBLE, counting, flatten, layout_of, mix, project, unflatten
+from ebbflow.core.vector import (
+    NEGLIGIBLE,
+    counting,
+    flatten,
+    layout_of,
+    mix,
+    not_negative,
+    project,
+    unflatten,
+)
 
 shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=5).map(tuple)
 entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
@@ -78,14 +87,74 @@ def test_a_mix_is_the_weighted_sum_of_parameters_and_buffers() -> None:
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-3, 3))
-def test_mixing_is_linear_in_the_weights(one: float, other: float, factor: float) -> None:
+def test_mixing_parameters_is_linear_in_the_weights(
+    one: float, other: float, factor: float
+) -> None:
     pair = models(2)
     left = mix(pair, [one + factor * other, other + factor * one])
     first, second = mix(pair, [one, other]), mix(pair, [other, one])
     torch.testing.assert_close(left.theta, first.theta + factor * second.theta, atol=1e-5, rtol=0)
+
+
+@given(st.floats(0, 3), st.floats(0, 3), st.floats(0, 3))
+def test_mixing_buffers_is_linear_in_weights_that_are_not_negative(
+    one: float, other: float, factor: float
+) -> None:
+    pair = models(2)
+    left = mix(pair, [one + factor * other, other + factor * one])
+    first, second = mix(pair, [one, other]), mix(pair, [other, one])
     torch.testing.assert_close(
         left.buffers, first.buffers + factor * second.buffers, atol=1e-5, rtol=0
     )
+
+
+affine = st.lists(st.floats(-2, 2), min_size=1, max_size=4).map(lambda w: [1 - sum(w), *w])
+"""Weights that add up to one, of which some may be negative."""
+
+
+@given(affine)
+def test_parameters_are_extrapolated_where_weights_are_negative(weights: list[float]) -> None:
+    some = models(len(weights))
+    stacked = torch.stack([model.theta.double() for model in some])
+    expected = torch.tensor(weights, dtype=torch.float64) @ stacked
+    torch.testing.assert_close(mix(some, weights).theta, expected.float(), rtol=1e-6, atol=1e-6)
+
+
+@given(affine)
+def test_buffers_are_never_extrapolated(weights: list[float]) -> None:
+    """So that a mixture of variances is a variance."""
+    some = [ModelState(m.theta, m.buffers.abs()) for m in models(len(weights))]
+    stacked = torch.stack([model.buffers for model in some])
+    mixed = mix(some, weights).buffers
+    assert bool((mixed >= 0).all())
+    assert bool((mixed <= stacked.amax(0) * (1 + 1e-6)).all())
+    assert bool((mixed >= stacked.amin(0) * (1 - 1e-6)).all())
+
+
+def test_carried_plus_final_minus_start_takes_the_mean_of_the_buffers_that_count() -> None:
+    carried, final, start = models(3)
+    mixed = mix([carried, final, start], [1.0, 1.0, -1.0])
+    torch.testing.assert_close(mixed.theta, carried.theta + final.theta - start.theta)
+    torch.testing.assert_close(mixed.buffers, (carried.buffers + final.buffers) / 2)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5))
+def test_without_negative_weights_a_mix_is_the_plain_sum_to_the_bit(weights: list[float]) -> None:
+    some = models(len(weights))
+    mixed = mix(some, weights)
+    for field in ("theta", "buffers"):
+        total = getattr(some[0], field).double() * weights[0]
+        for model, weight in zip(some[1:], weights[1:], strict=True):
+            total.add_(getattr(model, field), alpha=weight)
+        assert same_bits(getattr(mixed, field), total.float())
+
+
+@given(affine)
+def test_weights_that_are_not_negative_keep_their_proportions(weights: list[float]) -> None:
+    given, found = np.array(weights), not_negative(torch.tensor(weights, dtype=torch.float64))
+    assert float(found.min()) >= 0
+    assert float(found.sum()) == pytest.approx(1)
+    np.testing.assert_allclose(found.numpy(), given.clip(min=0) / given.clip(min=0).sum())
 
 
 @given(vectors)

@@ -178,3 +178,23 @@ def test_a_run_from_before_costs_were_counted_says_so(run: Path, tmp_path: Path)
     answer = ebbflow("metrics", str(tmp_path))
     assert answer.code == 0
     assert "no costs" in answer.out
+
+
+def test_a_survey_is_charged_and_explained(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", methods=["warm_start", "learned"], algorithm=["fedavg"])
+    text = " ".join(printed(folder, Target(0.95)).split())
+    assert "and a survey as the part of a round's bytes that it moves" in text
+    assert "learned asks " in text
+    assert "…" not in text  # all of it fits eighty columns
+    found = json.loads(metrics_json(run_metrics(folder, [Target(50.0, None)])))
+    learned = [row for row in found["time_to_accuracy"] if row["method"] == "learned"]
+    there = [
+        (plain, charged)
+        for row in learned
+        for plain, charged in zip(row["rounds"], row["with_probe"], strict=True)
+        if plain != "inf"
+    ]
+    assert there
+    assert all(plain < charged for plain, charged in there)
+    stages = [row["stages"] for row in found["costs"] if row["method"] == "learned"]
+    assert all(stage["survey"]["questions"] > 0 for stage in stages)

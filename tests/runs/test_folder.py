@@ -41,6 +41,7 @@ from tests.configs import with_keys, with_settings
 from tests.test_cli import EXECUTABLE, ebbflow, tree
 
 SMALL: dict[str, Any] = {
+    "methods": ["warm_start", "previous", "average"],
     "seeds": [1, 2],
     "sessions": 4,
     "rounds": 3,
@@ -509,10 +510,75 @@ def test_a_checkpoint_holds_the_teacher(tmp_path: Path) -> None:
     )
 
 
+# --- starts that are learnt ----------------------------------------------------------------------
+
+LEARNED: dict[str, Any] = {"methods": ["learned", "previous"], "seeds": [1], "sessions": 5}
+
+
+@pytest.mark.parametrize("often", [EVERY_ROUND, {}], ids=["every round", "every session"])
+def test_a_stopped_run_with_learned_starts_goes_on(often: dict[str, Any], tmp_path: Path) -> None:
+    """A later session needs the model that the interrupted one began with, and its devices."""
+    config = configured(**LEARNED, **often)
+    experiment.run(config, tmp_path / "whole")
+    for stop in (5, 9, 13):
+        run_until_stopped(config, tmp_path / f"run-{stop}", stop)
+        experiment.resume(tmp_path / f"run-{stop}")
+        assert_same_run(tmp_path / f"run-{stop}", tmp_path / "whole")
+    assert experiment.run(config).rounds == records.read_rounds(tmp_path / "whole")
+
+
+def test_learned_starts_go_on_where_devices_change_and_few_sessions_are_kept(
+    tmp_path: Path,
+) -> None:
+    few = {"history.keep": "last", "history.limit": 2}
+    churn = {"schedule.kind": "random", "schedule.stay": 1.0}
+    config = configured(**LEARNED | few | churn | EVERY_ROUND)
+    experiment.run(config, tmp_path / "whole")
+    run_until_stopped(config, tmp_path / "run", 11)
+    experiment.resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_checkpoint_holds_the_model_that_a_learned_session_began_with(tmp_path: Path) -> None:
+    run_until_stopped(configured(**LEARNED, **EVERY_ROUND), tmp_path / "run", 8)
+    checkpoint = json.loads((tmp_path / "run" / "checkpoint.json").read_text())
+    assert [track["kept"] for track in checkpoint["tracks"]] == [True, False]
+    tensors = load((tmp_path / "run" / checkpoint["tensors"]).read_bytes())
+    experiment.resume(tmp_path / "run")
+    below = tmp_path / "run" / records.HISTORY / "fedavg" / "learned" / "seed-1"
+    entry = load((below / "session-0003.safetensors").read_bytes())
+    weight, bias = entry["start/theta/weight"], entry["start/theta/bias"]
+    assert torch.equal(tensors["0/kept/theta"], torch.cat([weight.flatten(), bias]))
+    assert not torch.equal(tensors["0/kept/theta"], tensors["0/theta"])
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_without_kept_starts(tmp_path: Path) -> None:
+    run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", 8)
+    path = tmp_path / "run" / "checkpoint.json"
+    written = json.loads(path.read_text())
+    for track in written["tracks"]:
+        assert track.pop("kept") is False
+    path.write_text(json.dumps(written))
+    assert len(experiment.resume(tmp_path / "run").rounds) == ROUNDS * 3
+
+
+def test_a_history_holds_starts_and_members_of_learned_sessions_alone(tmp_path: Path) -> None:
+    experiment.run(configured(**LEARNED), tmp_path / "run")
+    members = {e["session"]: e["devices"] for e in events(tmp_path / "run") if "devices" in e}
+    for method, kept in (("learned", True), ("previous", False)):
+        below = tmp_path / "run" / records.HISTORY / "fedavg" / method / "seed-1"
+        manifest = records.read_manifest(below)
+        for session in range(2, 6):
+            name = f"session-{session:04d}.safetensors"
+            tensors = load((below / name).read_bytes())
+            assert ("start/theta/weight" in tensors) == kept
+            assert manifest[name].get("members") == (members[session] if kept else None)
+
+
 # --- kill -9 -------------------------------------------------------------------------------------
 
 KILLED = ("--seeds", "1,2", "--sessions", "5", "--rounds", "8", "--devices", "6")
-LINES = 2 * 5 * 8 * 3
+LINES = 2 * 5 * 8 * 4
 
 
 @pytest.fixture(scope="module")

@@ -354,6 +354,79 @@ def test_a_file_that_was_damaged_since_it_was_written_is_refused(store: Store) -
     one_sentence(caught)
 
 
+# --- models that sessions began with -------------------------------------------------------------
+
+
+def started(session: int, signed: bool = False, buffers: int = 4) -> PastSession:
+    """Return an entry with the model that the session began with, and its devices."""
+    plain, other = entry(session, signed, buffers), entry(session + 1000, signed, buffers)
+    return PastSession(session, plain.model, plain.signature, other.model, (3, 1, 7))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_start_and_the_devices_come_back_bit_by_bit(store: Store, signed: bool) -> None:
+    whole = started(5, signed)
+    assert whole.start is not None
+    for stored in (store.write(whole), Store(store.folder, LAYOUT, BUFFERS).read(5)):
+        assert alike(stored, whole)
+        assert stored.start is not None
+        assert same_bits(stored.start.theta, whole.start.theta)
+        assert same_bits(stored.start.buffers, whole.start.buffers)
+        assert stored.devices == (3, 1, 7)
+
+
+def test_a_start_without_buffers_comes_back(tmp_path: Path) -> None:
+    store = Store(tmp_path, LAYOUT, Layout((), ()))
+    store.write(started(5, buffers=0))
+    start = store.read(5).start
+    assert start is not None
+    assert start.buffers.shape == (0,)
+
+
+def test_any_safetensors_reader_finds_the_start_by_name(store: Store) -> None:
+    store.write(started(5))
+    with safe_open(store.folder / FILE, "pt") as file:
+        assert set(file.keys()) == {
+            *(f"{prefix}theta/{name}" for prefix in ("", "start/") for name in LAYOUT.names),
+            *(f"{prefix}buffers/norm.mean" for prefix in ("", "start/")),
+        }
+    assert read_manifest(store.folder)[FILE]["members"] == [3, 1, 7]
+
+
+def test_without_a_start_neither_it_nor_the_devices_are_written(store: Store) -> None:
+    """Entries of other methods are what they were before there were starts, to the bit."""
+    plain = entry(5)
+    written = PastSession(5, plain.model, plain.signature, None, (3, 1, 7))
+    store.write(written)
+    before = (store.folder / FILE).read_bytes()
+    assert "members" not in read_manifest(store.folder)[FILE]
+    assert store.read(5).start is None
+    assert store.read(5).devices == ()
+    store.write(entry(5))
+    assert (store.folder / FILE).read_bytes() == before
+
+
+def test_a_start_of_another_model_is_refused(store: Store) -> None:
+    store.write(started(5))
+    tensors = load_file(store.folder / FILE)
+    tensors["start/theta/weight"] = torch.zeros(3, 3)
+    save_file(tensors, store.folder / FILE)
+    files = read_manifest(store.folder)
+    files[FILE]["sha256"] = hashlib.sha256((store.folder / FILE).read_bytes()).hexdigest()
+    (store.folder / MANIFEST).write_text(json.dumps({"version": 1, "files": files}))
+    with pytest.raises(EbbflowError, match="another model") as caught:
+        store.read(5)
+    one_sentence(caught)
+
+
+@linux
+def test_reading_a_start_leaves_no_file_open(store: Store) -> None:
+    stored = store.write(started(5))
+    starts = [stored.start, store.read(5).start]
+    assert all(start is not None for start in starts)
+    assert open_files(store.folder) == []
+
+
 # --- sketches beside the signatures --------------------------------------------------------------
 
 WIDE = Layout(("weight", "bias"), ((90, 80), (90,)))

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ebbflow.core.start import Situation, Start, StartingPoint
+from ebbflow.core.start import DevicesPresent, Situation, Start, StartingPoint
 from ebbflow.core.types import Layout, ModelState
 from ebbflow.runs.retention import keep_last
 from ebbflow.sessions.memory import Memory, SessionRules, begin, finish, pilot_weights
 from ebbflow.starts import STARTS
+from tests.starts.panels import towards
 
 LAYOUT = Layout(("weight",), ((3,),))
 NOTHING = torch.zeros(0)
@@ -55,7 +56,9 @@ class Federation:
             self.rules,
             initial=self.initial,
             layout=LAYOUT,
-            probe=probe,
+            present=DevicesPresent(
+                probe, towards(TARGETS[number % 2]), (number % 2, 2 + number % 2)
+            ),
         )
         self.points.append(point)
         for _ in range(rounds):
@@ -74,9 +77,40 @@ def test_a_federation_can_use_the_warm_start_without_the_simulator() -> None:
         assert float((federation.points[number - 1].model.theta - target).norm()) < 0.05
 
 
+def test_a_federation_can_use_the_learned_start_without_the_simulator() -> None:
+    federation = Federation(STARTS["learned"](), SessionRules())
+    for number in range(1, 7):
+        federation.session(number)
+    assert federation.probes == 0
+    # From session 4 on there is an earlier session of the same group.
+    for number in (4, 5, 6):
+        target = TARGETS[number % 2]
+        assert float((federation.points[number - 1].model.theta - target).norm()) < 0.05
+
+
+def test_a_session_is_remembered_with_the_start_that_is_kept_and_its_devices() -> None:
+    federation = Federation(STARTS["learned"](), SessionRules())
+    for number in range(1, 5):
+        federation.session(number)
+    assert [past.number for past in federation.memory.past] == [2, 3, 4]
+    for past in federation.memory.past:
+        assert past.start is not None
+        assert torch.equal(past.start.theta, federation.points[past.number - 1].model.theta)
+        assert past.devices == (past.number % 2, 2 + past.number % 2)
+
+
+def test_other_starts_keep_no_start() -> None:
+    federation = Federation(STARTS["previous"](), SessionRules())
+    for number in range(1, 4):
+        federation.session(number)
+    assert [past.start for past in federation.memory.past] == [None, None]
+    assert [past.devices for past in federation.memory.past] == [(0, 2), (1, 3)]
+
+
 def test_it_imports_neither_the_simulator_nor_an_engine() -> None:
     code = (
-        "import sys, ebbflow.sessions.memory, ebbflow.starts.warm_start; "
+        "import sys, ebbflow.sessions.memory, ebbflow.starts.warm_start, "
+        "ebbflow.starts.learned; "
         "bad = [n for n in sys.modules if n.startswith(('ebbflow.simulation', 'ebbflow.engines', "
         "'ebbflow.data', 'ebbflow.experiment'))]; assert not bad, bad"
     )
@@ -132,7 +166,7 @@ def test_what_a_start_is_told_of_the_session_before(carry_over: bool) -> None:
             rules,
             initial=initial,
             layout=LAYOUT,
-            probe=lambda start: start,
+            present=DevicesPresent(lambda start: start),
             known_labels=(number - 1,),
         )
         memory.model = model(float(number), 0.0, 0.0)

@@ -12,7 +12,7 @@ from ebbflow import experiment
 from tests.callbacks import Finals
 from tests.configs import with_keys
 
-METHODS = ["warm_start", "previous", "average"]
+METHODS = ["learned", "warm_start", "previous", "average"]
 Bits = dict[tuple[str, int], list[tuple[int, int, str, str]]]
 
 
@@ -102,6 +102,23 @@ def test_so_it_is_with_other_models_and_with_few_taking_part(settings: dict[str,
     assert bits(**settings, **{"engine.block": 2, "engine.workers": 2}) == once
     alone = bits(**settings, methods=["average"])
     assert alone["average", 1] == once["average", 1]
+
+
+LEARNED: dict[str, Any] = {"parameters.learned.devices": 5, "parameters.learned.samples": 8}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"methods": ["learned"]},
+        {"methods": ["average", "learned", "warm_start"]},
+        {"methods": ["learned"], "engine.block": 2, "engine.workers": 2},
+    ],
+)
+def test_a_learned_start_depends_on_nothing_beside_it(settings: dict[str, Any]) -> None:
+    once = bits(**LEARNED, methods=["learned", "previous"])
+    assert bits(**LEARNED, **settings)["learned", 1] == once["learned", 1]
+    assert once["learned", 1] != once["previous", 1]
 
 
 # --- algorithms that are FedAvg when their terms are switched off --------------------------------

@@ -49,7 +49,13 @@ from tests.callbacks import Finals
 from tests.configs import digits, with_settings
 
 METHODS = ("warm_start", "previous", "average")
-SMALL = ("seeds=100", "rounds=2", "partition.devices=4", "sessions=4")
+SMALL = (
+    "seeds=100",
+    "rounds=2",
+    "partition.devices=4",
+    "sessions=4",
+    f"methods={json.dumps(METHODS)}",
+)
 
 
 def config_of(*settings: str) -> Config:
@@ -670,6 +676,94 @@ def test_a_server_that_steps_beyond_the_devices_models_stays_in_the_ball_too() -
     assert 0.9 < play(*settings, "local.radius=1.0").longest <= 1 + 1e-6
 
 
+def test_a_learned_start_stays_in_the_ball_too() -> None:
+    """A mixture with negative weights need not lie there, nor does the initial model."""
+    inside = play("local.radius=1.0", "methods=learned")
+    assert all(float(start.model.theta.norm()) <= 1 + 1e-6 for start in inside.late_starts())
+
+
+# --- starts that are learnt ----------------------------------------------------------------------
+
+LEARNED = ('methods=["learned", "previous"]', "sessions=6")
+
+
+def test_a_learned_start_is_the_mixture_that_is_recorded() -> None:
+    played = play(*LEARNED)
+    track = played.track("learned")
+    assert track.pilot is not None
+    here = {"initial": played.world.initial, "pilot": track.pilot}
+    for event in start_events(played, "learned"):
+        s = event["session"]
+        if s == 1:
+            continue
+        finals = {f"final {p.number}": p.model for p in track.past if p.number < s}
+        starts = {f"start {p.number}": p.start for p in track.past if p.number < s}
+        carried = played.finals["learned", s - 1]
+        known = here | finals | starts | {"carried": ModelState(carried, torch.zeros(0))}
+        models = [known[name] for name in event["mixture"]]
+        weights = list(event["mixture"].values())
+        assert math.fsum(weights) == pytest.approx(1, abs=1e-9)
+        mixed = mix([model for model in models if model is not None], weights)
+        assert torch.equal(played.starts["learned", s].model.theta, mixed.theta)
+
+
+def test_pilot_sessions_ask_nobody() -> None:
+    played = play(*LEARNED, "pilot.sessions=2")
+    first, second, third, *_ = start_events(played, "learned")
+    for event in (first, second):
+        assert "asked" not in event
+        assert "mixture" not in event
+    assert third["asked"] == third["devices"]
+
+
+def test_only_methods_that_ask_say_whom() -> None:
+    played = play(*LEARNED, "parameters.learned.devices=3")
+    assert all("asked" not in event for event in start_events(played, "previous"))
+    for event in list(start_events(played, "learned"))[1:]:
+        assert len(event["asked"]) == 3
+        assert set(event["asked"]) < set(event["devices"])
+        assert event["probe_rounds"] == 0
+
+
+def test_a_survey_is_charged_to_its_session_and_method() -> None:
+    found = [e for e in recorded(*LEARNED).events if e["event"] == "costs"]
+    surveys = {(e["method"], e["session"]): e["stages"].get("survey") for e in found}
+    assert [s for (m, s), cost in surveys.items() if cost] == [2, 3, 4, 5, 6]
+    assert {m for (m, _), cost in surveys.items() if cost} == {"learned"}
+    for cost in filter(None, surveys.values()):
+        assert {"broadcasts", "bytes_down", "bytes_up", "questions", "passes"} == cost.keys()
+    # The pilot, and of every session its final model and the model that it began with.
+    last = next(e for e in found if e["method"] == "learned" and e["session"] == 6)
+    assert last["stored"]["models"] == 1 + 2 * 5
+
+
+def test_without_carry_over_the_first_choice_is_between_initial_and_pilot_model() -> None:
+    played = play(*LEARNED, "pilot.carry_over=false")
+    event = list(start_events(played, "learned"))[1]
+    assert event["mixture"].keys() == {"carried", "pilot"}
+
+
+def test_the_learned_start_runs_with_every_algorithm() -> None:
+    names = json.dumps(list(ALGORITHMS))
+    found = recorded(f"algorithm={names}", "methods=learned", "sessions=4").rounds
+    assert {r.algorithm for r in found} == set(ALGORITHMS)
+    assert len(found) == len(ALGORITHMS) * 4 * 2
+    assert all(math.isfinite(r.loss) for r in found)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_the_learned_start_runs_with_models_that_are_not_linear(kind: str) -> None:
+    settings = (f"model.kind={kind}", "methods=learned", "sessions=3", "local.steps=1")
+    found = recorded(*settings, "parameters.learned.samples=4").rounds
+    assert all(math.isfinite(r.loss) for r in found)
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_so_few_devices_may_be_asked_that_they_form_one_group(asked: int) -> None:
+    found = recorded(*LEARNED, f"parameters.learned.devices={asked}").rounds
+    assert all(math.isfinite(r.loss) for r in found)
+
+
 # --- other schedules -----------------------------------------------------------------------------
 
 
@@ -684,7 +778,7 @@ def test_a_trace_runs_end_to_end(tmp_path: Path) -> None:
     starts = [e for e in records.events if e["event"] == "start" and e["method"] == "warm_start"]
     assert [e["devices"] for e in starts] == [[0, 1, 2], [1, 2, 3], [0, 1, 2, 3], [0, 2, 3, 4]]
     assert [r.devices for r in records.rounds if r.method == "previous"] == [3, 3, 3, 3, 4, 4, 4, 4]
-    assert len(records.rows) == 12
+    assert len(records.rows) == 4 * 4  # sessions, methods
 
 
 def test_a_device_that_returns_has_its_old_samples() -> None:

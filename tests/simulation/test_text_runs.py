@@ -76,7 +76,7 @@ def test_texts_are_trained_in_the_sample_space(settings: dict[str, Any], kind: t
     if settings.get("model.kind") == "mlp":
         data = Dataset("digits", Examples(torch.rand(240, 4), DATA.train.y), DATA.test, 4)
         data = Dataset("digits", data.train, Examples(torch.rand(60, 4), DATA.test.y), 4)
-    engine = experiment._engine(build_world(config, data, 1))
+    engine = experiment.engine_of(build_world(config, data, 1))
     engine.close()
     assert type(engine) is kind
 

@@ -20,6 +20,7 @@ from ebbflow.starts import STARTS
 from ebbflow.starts.average import average
 from ebbflow.starts.previous import previous
 from ebbflow.starts.warm_start import warm_start
+from tests.starts.panels import towards
 
 LAYOUT = Layout(("weight", "bias"), ((3, 4), (3,)))
 
@@ -45,6 +46,7 @@ def past(signatures: list[Tensor | None], *, goes_on: bool = True) -> Situation:
         past=tuple(sessions),
         layout=LAYOUT,
         probe=Probe(vector(700)),
+        survey=towards(model(600).theta),  # whoever is asked likes the carried model best
     )
 
 
@@ -94,6 +96,12 @@ def test_weights_are_of_past_sessions_and_add_up_to_one(name: str) -> None:
     assert set(weights) <= {2, 3, 4, 5}
     if weights:
         assert math.fsum(weights.values()) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_mixture_of_named_models_adds_up_to_one(name: str) -> None:
+    mixture = started(STARTS[name](), past([vector(i) for i in range(4)])).mixture
+    assert not mixture or math.fsum(mixture.values()) == pytest.approx(1, abs=1e-9)
 
 
 @pytest.mark.parametrize("build", [previous, average])
@@ -190,7 +198,8 @@ def test_a_start_probes_and_keeps_what_its_record_says(name: str) -> None:
     record = STARTS[name]
     assert bool(probe.calls) == record.probes == (point.signature is not None)
     assert (point.teacher is not None) == ("teacher" in record.keeps)
-    assert bool(point.weights) == ("models" in record.keeps)
+    assert bool(point.weights or point.mixture) == ("models" in record.keeps)
+    assert (point.kept is not None) == ("starts" in record.keeps)
     assert bool(point.distances) == ("signatures" in record.keeps)
 
 
@@ -205,11 +214,23 @@ def test_a_start_probes_and_keeps_what_its_record_says(name: str) -> None:
         ("warm_start", {"scael": 1}, r"no parameter 'scael': did you mean scale\?"),
         ("continuous", {"kl": -0.5}, r"kl = -0\.5 is refused"),
         ("continuous", {"first": "last"}, r"'none' or 'uniform'"),
+        ("learned", {"models": 1}, r"parameters\.learned\.models = 1 is refused"),
+        ("learned", {"devices": 0}, r"parameters\.learned\.devices = 0 is refused"),
+        ("learned", {"samples": 0}, r"samples = 0 is refused"),
+        ("learned", {"groups": 0}, r"groups = 0 is refused"),
+        ("learned", {"margin": -0.5}, r"margin = -0\.5 is refused"),
+        ("learned", {"margin": math.inf}, r"margin = inf is refused"),
+        ("learned", {"compression": "int4"}, r"'fp32', 'bf16' or 'int8'"),
+        ("learned", {"balanced": "often"}, r"balanced = 'often' is refused"),
+        ("learned", {"trim": 0.5}, r"trim = 0\.5 is refused"),
+        ("learned", {"trim": -0.1}, r"trim = -0\.1 is refused"),
+        ("learned", {"model": 4}, r"no parameter 'model': did you mean models\?"),
         ("previous", {"scale": 1}, r"parameters\.previous\.scale = 1: previous has no parameters"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_refused(
     name: str, parameters: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(EbbflowError, match=message):
+    with pytest.raises(EbbflowError, match=message) as caught:
         STARTS[name].build(parameters)
+    assert "\n" not in str(caught.value)

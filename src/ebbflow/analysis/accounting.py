@@ -151,16 +151,26 @@ def basis_bytes(
     )
 
 
-def label_question(classes: int, devices: int) -> Cost:
-    """Return the cost of adding up label counts: one for every label goes up, the sum down."""
-    return Cost(bytes_up=FLOAT * classes * devices, bytes_down=FLOAT * classes, questions=1)
+def label_question(classes: int, devices: int, *, models: int = 0, samples: int = 0) -> Cost:
+    """Return the cost of adding up label counts: one for every label goes up, the sum down.
+
+    Where logits are linear in the parameters, this is when the devices evaluate the K models on all
+    their ``samples``, once; later questions then take no pass.
+    """
+    return Cost(
+        bytes_up=FLOAT * classes * devices,
+        bytes_down=FLOAT * classes,
+        questions=1,
+        passes=models * samples,
+    )
 
 
 def loss_question(mixtures: int, models: int, devices: int, samples: int) -> Cost:
     """Return the cost of asking for the losses at A mixtures of K models.
 
     A K weights go down. Every device sends A losses, what its samples count, and the A (A + 1) / 2
-    products of two losses. ``samples`` are those of all devices; each is passed forward A times.
+    products of two losses. ``samples`` are those of all devices; each is passed forward A times
+    (zero samples where logits are linear).
     """
     answer = mixtures + 1 + mixtures * (mixtures + 1) // 2
     return Cost(
@@ -171,17 +181,17 @@ def loss_question(mixtures: int, models: int, devices: int, samples: int) -> Cos
     )
 
 
-def expansion_question(models: int, devices: int, samples: int, *, linear: bool = False) -> Cost:
+def expansion_question(models: int, devices: int, samples: int) -> Cost:
     """Return the cost of asking for the loss, its slope and its curvature at one mixture.
 
     K weights go down; a loss, what the samples count, K slopes and K (K + 1) / 2 curvatures go up.
-    A sample takes 1 + 2 K forward passes, K where the logits are linear in the parameters.
+    A sample takes 1 + 2 K forward passes.
     """
     return Cost(
         bytes_up=FLOAT * (2 + models + models * (models + 1) // 2) * devices,
         bytes_down=FLOAT * models,
         questions=1,
-        passes=(models if linear else 1 + 2 * models) * samples,
+        passes=(1 + 2 * models) * samples,
     )
 
 

@@ -24,11 +24,16 @@ STEP = 0.01  # in alpha: small beside one, and large beside the rounding of floa
 
 @dataclass(frozen=True)
 class Basis:
-    """A model's functions with K states to mix: ``thetas [K, P]`` and ``buffers [K, Q]``."""
+    """A model's functions with K states to mix: ``thetas [K, P]`` and ``buffers [K, Q]``.
+
+    If it is ``evaluated``, samples are given by the logits of all K models, ``[B, C, K]``, in place
+    of inputs (see `for_samples`).
+    """
 
     model: Model
     thetas: Tensor
     buffers: Tensor
+    evaluated: bool = False
 
     def logits(self, alpha: Tensor, x: Tensor, buffers: Tensor | None = None) -> Tensor:
         """Return the logits at the mixture, in evaluation mode.
@@ -36,6 +41,8 @@ class Basis:
         ``buffers`` are the mixture's own by default. For a derivative in alpha they are held fixed:
         running statistics follow the parameters, and no model is differentiable in them.
         """
+        if self.evaluated:
+            return x @ alpha
         theta = alpha @ self.thetas
         bag = self.model.hints.bag_of_words
         if bag is not None:  # its kernel for means of word vectors has no forward derivative
@@ -55,15 +62,22 @@ class Basis:
         """Return the basis on a device."""
         return replace(self, thetas=self.thetas.to(device), buffers=self.buffers.to(device))
 
-    def for_texts(self, texts: Sequence[Tensor]) -> tuple[Basis, list[Tensor]]:
-        """Return the basis and the texts restricted to the words that occur, for a text model.
+    def for_samples(self, x: Tensor) -> tuple[Basis, Tensor]:
+        """Return the basis and the samples in the form in which questions about them are cheapest.
 
-        Other models and samples are returned as they are.
+        Where logits are linear in theta, the logits of a mixture are the mixture of the models'
+        logits, which are computed once. A text model is restricted to the words that occur. Other
+        models and samples are returned as they are.
         """
+        if self.model.hints.linear:
+            corners = torch.eye(len(self.thetas)).to(self.thetas)
+            with torch.no_grad():
+                each = torch.stack([self.logits(corner, x) for corner in corners], -1)
+            return replace(self, evaluated=True), each
         bag = self.model.hints.bag_of_words
         if bag is None:
-            return self, list(texts)
-        words, renumbered, smaller = bag.subset(texts)
+            return self, x
+        words, (renumbered,), smaller = bag.subset([x])
         table = bag.vocabulary * bag.width
         rows = self.thetas[:, :table].view(len(self.thetas), bag.vocabulary, bag.width)
         kept = rows[:, words.to(rows.device)].flatten(1)
@@ -156,14 +170,14 @@ def expanded(
     return loss, slope, curvature
 
 
-def expansion_passes(models: int, linear: bool) -> int:
+def expansion_passes(models: int) -> int:
     """Return the work of an expansion for each sample, in forward passes.
 
-    Logits that are linear in theta take a pass for each model. Otherwise there is one at the
-    mixture, and for each model a derivative, which costs two: one through the inputs of every
-    layer and one through its weights.
+    There is one at the mixture, and for each model a derivative, which costs two: one through the
+    inputs of every layer and one through its weights. Where logits are linear in theta, no pass is
+    needed once the models have been evaluated.
     """
-    return models if linear else 1 + 2 * models
+    return 1 + 2 * models
 
 
 def _with_derivative(basis: Basis, alpha: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,7 +192,7 @@ def _with_derivative(basis: Basis, alpha: Tensor, x: Tensor) -> tuple[Tensor, Te
         value = basis.logits(alpha, x, buffers)
         try:
             return value, jacfwd(lambda weights: basis.logits(weights, x, buffers))(alpha)
-        except NotImplementedError:  # a layer of the model has no forward derivative
+        except (NotImplementedError, RuntimeError):  # a layer has no forward derivative
             return value, _differences(basis, alpha, x, buffers)
 
 

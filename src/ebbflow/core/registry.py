@@ -95,8 +95,8 @@ class RegisteredStart(Registered[Built]):
     """A way to start a session by name.
 
     ``probes`` says whether it runs the auxiliary rounds. ``keeps`` names what it needs from earlier
-    sessions: the ``pilot`` model, past sessions' final ``models`` and ``signatures``, a
-    ``teacher``.
+    sessions: the ``pilot`` model, past sessions' final ``models``, the ``starts`` that they began
+    with, their ``signatures``, a ``teacher``.
     """
 
     probes: bool = False

@@ -25,6 +25,14 @@ def nobody_to_ask(models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
     raise ValueError("this start asks devices, and the caller has given it none to ask")
 
 
+class DevicesPresent(NamedTuple):
+    """What the devices of a session can be asked to do, and who they are, where that is known."""
+
+    probe: Probe
+    survey: Survey = nobody_to_ask
+    numbers: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Situation:
     """What a start knows when session s begins.

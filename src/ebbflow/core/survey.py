@@ -18,8 +18,8 @@ from ebbflow.core.types import ModelState
 
 Array = NDArray[np.float64]
 
-Part = Literal["learn", "judge", "both"]
-"""The part of a device's sampled data that a question is about. Weights are learnt on one half and
+Half = Literal["learn", "judge"]
+"""The half of a device's sampled data that a question is about. Weights are learnt on one half and
 compared on the other, because on the data they were learnt from they look better than they are."""
 
 Compression = Literal["fp32", "bf16", "int8"]
@@ -99,11 +99,11 @@ class Panel(Protocol):
 
     share: float
 
-    def losses(self, mixtures: Sequence[Array], part: Part) -> LossSums:
+    def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
         """Return sums of the losses at several mixtures."""
         ...
 
-    def expansion(self, mixture: Array, part: Part) -> Expansion:
+    def expansion(self, mixture: Array, half: Half) -> Expansion:
         """Return the loss, expanded around a mixture."""
         ...
 

@@ -270,6 +270,11 @@ class PastSession:
         return self.signature is not None
 
     @property
+    def started(self) -> bool:
+        """Whether there is a starting model; reads none."""
+        return self.start is not None
+
+    @property
     def required_signature(self) -> Tensor:
         """The signature of a session that has one."""
         signature = self.signature

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {
+    "learned": "#000000",
     "warm_start": "#0072b2",
     "previous": "#d55e00",
     "average": "#009e73",
     "continuous": "#cc79a7",
 }
-"""The paper's starts in colours that differ for colour-blind readers and in grey; other starts get
+"""Our starts in colours that differ for colour-blind readers and in grey; other starts get
 matplotlib's own."""
 
 

@@ -115,6 +115,11 @@ class StoredSession(PastSession):
         return self._signed
 
     @property
+    def started(self) -> bool:
+        """Whether there is a starting model, without reading it."""
+        return self._started
+
+    @property
     def model(self) -> ModelState:
         """The final model w^(z,T+1)."""
         with self._file.tensors() as tensors:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ebbflow.core import vector
-from ebbflow.core.start import Probe, Situation, Start, StartingPoint, nobody_to_ask
-from ebbflow.core.survey import Survey
+from ebbflow.core.start import DevicesPresent, Situation, Start, StartingPoint
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.runs.retention import Retention, keep_all
 
@@ -76,10 +75,8 @@ def begin(
     *,
     initial: ModelState,
     layout: Layout,
-    probe: Probe,
+    present: DevicesPresent,
     known_labels: tuple[int, ...] = (),
-    survey: Survey = nobody_to_ask,
-    devices: tuple[int, ...] = (),
 ) -> StartingPoint:
     """Choose w^(s,1), remember where it came from, and return the starting point.
 
@@ -90,10 +87,9 @@ def begin(
         rules: How sessions follow each other.
         initial: The model w^(1,1), for a fresh start.
         layout: Where the model's tensors lie in its vector.
-        probe: Runs the V auxiliary rounds on devices of this session, if the start asks for it.
+        present: The devices of this session: they run the V auxiliary rounds, or answer questions
+            about mixtures of models, if the start asks for it.
         known_labels: The labels of the previous session, if they are known.
-        survey: Asks devices of this session about mixtures of models, for starts that learn.
-        devices: The devices of this session, if they are known.
     """
     if rules.is_pilot(session) or memory.pilot is None:
         point = StartingPoint(memory.model)
@@ -108,12 +104,12 @@ def begin(
             initial=on_device(initial, "cpu"),
             past=tuple(memory.past),
             layout=layout,
-            probe=probe,
-            survey=survey,
-            devices=devices,
+            probe=present.probe,
+            survey=present.survey,
+            devices=present.numbers,
         )
         point = start.choose(situation)
-    memory.start, memory.model, memory.devices = point, point.model, devices
+    memory.start, memory.model, memory.devices = point, point.model, present.numbers
     return point
 
 

@@ -81,7 +81,7 @@ def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list
 def _stored(world: World, track: Track) -> Stored:
     # At s = P the pilot sessions' models have just been averaged and deleted.
     temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
-    starts = sum(session.start is not None for session in track.past)
+    starts = sum(session.started for session in track.past)
     models = len(track.past) + starts + (track.pilot is not None)
     signatures = sum(session.signed for session in track.past)
     sizes = world.model.layout.total, world.model.buffer_layout.total

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from ebbflow.core import vector
 from ebbflow.core.evaluate import labelled
 from ebbflow.core.local import Cohort, Engine
+from ebbflow.core.start import DevicesPresent
 from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import ModelState, Session
 from ebbflow.runs.records import Round
@@ -104,11 +106,14 @@ def begin_session(world: World, track: Track, session: Session, engine: Engine) 
         world.rules,
         initial=world.initial,
         layout=world.model.layout,
-        probe=probe,
+        present=DevicesPresent(probe, survey, session.devices),
         known_labels=world.labels_before(session),
-        survey=survey,
-        devices=session.devices,
     )
+    if point.kept is not None and world.config.local.radius is not None:
+        # A mixture of models within the ball may lie outside it.
+        theta = vector.project(point.model.theta, world.config.local.radius)
+        inside = point.model._replace(theta=theta)
+        track.start = point = point._replace(model=inside, kept=inside)
     track.costs = with_start(track.costs, point)
     track.model = on_device(point.model, world.config.device)
     set_up_state(world, track, session, engine)

@@ -26,7 +26,7 @@ from ebbflow.core.mixtures import (
     sample_losses,
 )
 from ebbflow.core.rng import generator
-from ebbflow.core.survey import Array, Expansion, LossSums, Part, SurveyPlan
+from ebbflow.core.survey import Array, Expansion, Half, LossSums, SurveyPlan
 from ebbflow.core.types import Indices, ModelState, Session
 from ebbflow.data.schedule import participants
 from ebbflow.simulation.tracks import Track
@@ -74,11 +74,14 @@ class SimulatedPanel:
         if plan.balanced:  # the sum of label counts goes up, and comes back to all
             up = SCALAR * world.dataset.classes
             down += up
-        self._charge(Cost(broadcasts=len(models), bytes_down=down), up, questions=1, passes=0)
+        # Logits that are linear in theta are computed once, for all models, and then mixed.
+        drawn = sum(len(group.y) for groups in self._groups.values() for group in groups)
+        passes = len(models) * drawn if self._linear else 0
+        self._charge(Cost(broadcasts=len(models), bytes_down=down), up, questions=1, passes=passes)
 
-    def losses(self, mixtures: Sequence[Array], part: Part) -> LossSums:
+    def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
         """Return sums of the losses at several mixtures."""
-        groups = self._groups[part]
+        groups = self._groups[half]
         stacked = torch.from_numpy(np.stack(mixtures))
         losses, weights, products = [], [], np.zeros((len(mixtures), len(mixtures)))
         for basis, x, y, counts in groups:
@@ -92,27 +95,31 @@ class SimulatedPanel:
             Cost(bytes_down=SCALAR * asked * self._models),
             SCALAR * numbers,
             questions=1,
-            passes=asked * sum(len(group.y) for group in groups),
+            passes=self._passes(asked, groups),
         )
         return LossSums(np.array(weights), np.array(losses), products)
 
-    def expansion(self, mixture: Array, part: Part) -> Expansion:
+    def expansion(self, mixture: Array, half: Half) -> Expansion:
         """Return the loss, expanded around a mixture."""
-        groups, size = self._groups[part], self._models
+        groups, size = self._groups[half], self._models
         alpha = torch.from_numpy(mixture)
         sums = [
             expanded(basis, alpha.to(basis.thetas), x, y, counts) for basis, x, y, counts in groups
         ]
         loss, slope, curvature = (
-            np.stack([t.numpy() for t in part]) for part in zip(*sums, strict=True)
+            np.stack([each.numpy() for each in kind]) for kind in zip(*sums, strict=True)
         )
         self._charge(
             Cost(bytes_down=SCALAR * size),
             SCALAR * (2 + size + size * (size + 1) // 2),
             questions=1,
-            passes=expansion_passes(size, self._linear) * sum(len(group.y) for group in groups),
+            passes=self._passes(expansion_passes(size), groups),
         )
         return Expansion(np.array([float(g.weights.sum()) for g in groups]), loss, slope, curvature)
+
+    def _passes(self, each: int, groups: Sequence[_Group]) -> int:
+        """Return the forward passes of a question that takes ``each`` for every sample."""
+        return 0 if self._linear else each * sum(len(group.y) for group in groups)
 
     def _charge(self, cost: Cost, bytes_up: int, *, questions: int, passes: int) -> None:
         """Add a question to the payer's costs; ``bytes_up`` are those of one device's answer."""
@@ -125,48 +132,50 @@ class SimulatedPanel:
 
     def _sampled(
         self, world: World, session: Session, models: Sequence[ModelState], plan: SurveyPlan
-    ) -> dict[Part, list[_Group]]:
+    ) -> dict[Half, list[_Group]]:
         """Draw every device's samples and put those of each group together."""
         count = max(1, min(plan.groups, len(self.devices) // plan.least))
         order = generator(world.seed, "survey-groups", session.index).permutation(len(self.devices))
         members = [[self.devices[place] for place in order[g::count]] for g in range(count)]
-        rows: dict[Part, list[tuple[Indices, Array]]] = {"learn": [], "judge": [], "both": []}
+        rows: dict[Half, list[tuple[Indices, Array]]] = {"learn": [], "judge": []}
         for group in members:
             samples = [_sample(world, session, device, plan.samples) for device in group]
-            for part, drawn_rows in rows.items():
-                drawn = [sample[part] for sample in samples]
+            for half, of_groups in rows.items():
+                drawn = [sample[half] for sample in samples]
                 # A device counts with all its samples D_k, however few are drawn from it.
                 each = [
-                    np.full(len(part), session.samples(device) / len(part))
-                    for device, part in zip(group, drawn, strict=True)
+                    np.full(len(own), session.samples(device) / len(own))
+                    for device, own in zip(group, drawn, strict=True)
                 ]
-                drawn_rows.append((np.concatenate(drawn), np.concatenate(each)))
+                of_groups.append((np.concatenate(drawn), np.concatenate(each)))
         examples = world.dataset.train
         factors = np.ones(world.dataset.classes)
         if plan.balanced:
-            factors = _balancing(examples.y.cpu().numpy(), rows["both"], len(factors))
+            factors = _balancing(
+                examples.y.cpu().numpy(), [*rows["learn"], *rows["judge"]], len(factors)
+            )
         layout = world.model.layout
         basis = basis_of(world.model, received(models, layout, plan.compression))
         basis = basis.to(examples.x.device)
-        groups: dict[Part, list[_Group]] = {}
-        for part, parts in rows.items():
-            groups[part] = []
-            for picked, counts in parts:
+        groups: dict[Half, list[_Group]] = {}
+        for half, of_groups in rows.items():
+            groups[half] = []
+            for picked, counts in of_groups:
                 at = torch.from_numpy(picked).to(examples.x.device)
                 x, y = prepared(examples.x[at], examples.pixels), examples.y[at]
-                smaller, (x,) = basis.for_texts([x])
+                simplest, x = basis.for_samples(x)
                 weights = torch.from_numpy(counts * factors[y.cpu().numpy()]).to(basis.thetas)
-                groups[part].append(_Group(smaller, x, y, weights))
+                groups[half].append(_Group(simplest, x, y, weights))
         return groups
 
 
-def _sample(world: World, session: Session, device: int, samples: int) -> dict[Part, Indices]:
+def _sample(world: World, session: Session, device: int, samples: int) -> dict[Half, Indices]:
     """Draw a device's two halves; a device with a single sample has to use it for both."""
     shard = session.shards[device]
     draw = generator(world.seed, "survey", session.index, device)
     rows = shard[draw.permutation(len(shard))[: 2 * samples]]
     middle = max(1, len(rows) // 2)
-    return {"learn": rows[:middle], "judge": rows[middle:] if len(rows) > 1 else rows, "both": rows}
+    return {"learn": rows[:middle], "judge": rows[middle:] if len(rows) > 1 else rows}
 
 
 def _balancing(y: Indices, sampled: Iterable[tuple[Indices, Array]], classes: int) -> Array:

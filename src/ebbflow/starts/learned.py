@@ -20,8 +20,8 @@ from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
 from ebbflow.starts.mixing import Search, best_mixture
 
-Read = Callable[[], ModelState | None]
-"""Reads a model, perhaps from disk, where there is one."""
+Read = Callable[[], ModelState]
+"""Reads a model, perhaps from disk."""
 
 DISPUTED = (
     "a few groups of devices decide alone how the session starts, against all others: if some "
@@ -94,12 +94,11 @@ def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
     pairs: list[tuple[str, Read]] = []
     for past in sorted(situation.past, key=closeness, reverse=True):
         pairs.append((f"final {past.number}", partial(getattr, past, "model")))
-        pairs.append((f"start {past.number}", partial(getattr, past, "start")))
-    last = situation.past[-1:]
+        pairs += _start_of(past)
     ordered: list[tuple[str, Read]] = [
         ("carried", lambda: situation.carried),
         *pairs[:2],
-        *((f"start {past.number}", partial(getattr, past, "start")) for past in last),
+        *(start for past in situation.past[-1:] for start in _start_of(past)),
         ("initial", lambda: situation.initial),
         ("pilot", lambda: situation.pilot),
         *pairs[2:],
@@ -108,10 +107,16 @@ def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
     for name, read in ordered:
         if len(basis) == most:
             break
-        model = read()
-        if model is not None and not any(_equal(model, other) for other in basis.values()):
-            basis[name] = model
+        if name not in basis:
+            model = read()
+            if not any(_equal(model, other) for other in basis.values()):
+                basis[name] = model
     return basis
+
+
+def _start_of(past: PastSession) -> list[tuple[str, Read]]:
+    """Return how to read the model that a session began with, if it was kept."""
+    return [(f"start {past.number}", partial(getattr, past, "start"))] if past.started else []
 
 
 def _equal(one: ModelState, other: ModelState) -> bool:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ebbflow.core.survey import Array, Expansion, Panel, Part
+from ebbflow.core.survey import Array, Expansion, Panel
 
 RIDGES = (0.1, 0.01, 0.001)
 """Values of rho, in nats per squared unit of alpha, from the most cautious one on."""
-TOLERANCE = 1e-4  # a step that promises to lower the mean loss by less is not worth a question
+TOLERANCE = 1e-3  # a step that promises to lower the mean loss by less is not worth a question
 STEPS = 12  # the most steps for one ridge
 LARGEST_DAMPING = 1e4
-CLEARLY = 0.05  # nats by which a start must be worse for the user to be told
+CLEARLY = 0.1  # nats by which a start must be worse for the user to be told
 
 
 class Choice(NamedTuple):
@@ -65,18 +65,19 @@ def best_mixture(panel: Panel, size: int, finals: Sequence[int], search: Search 
     if len(finals) > 1:
         simple.append(np.eye(size)[list(finals)].mean(0))
     first = panel.losses(simple, "learn")
-    anchor = simple[int(over_groups(first.loss, first.weight, search.trim).argmin())]
-    fits: list[Fit] = []
+    anchor = simple[int(_numbers(over_groups(first.loss, first.weight, search.trim)).argmin())]
+    fit = RidgeFit(anchor, panel.expansion(anchor, "learn"), anchor, RIDGES[0], search)
+    fits = []
     for ridge in RIDGES:
-        begin = fits[-1].mixture if fits else anchor
-        fits.append(minimise(panel, anchor, ridge, begin, search))
+        fit = minimise(panel, fit._replace(ridge=ridge))
+        fits.append(fit)
     chosen, disputed = _judged(panel, simple, fits, search)
     if chosen < len(simple):
         return Choice(simple[chosen], disputed)
-    # How much caution is needed is settled: the weights may now be learnt from all samples.
     fit = fits[chosen - len(simple)]
-    again = minimise(panel, anchor, fit.ridge, fit.mixture, search, "both")
-    return Choice(again.mixture, disputed)
+    refit = fit.with_more(panel.expansion(fit.mixture, "judge"))
+    before, after = panel.losses([fit.mixture, refit], "judge").means
+    return Choice(refit if after <= before else fit.mixture, disputed)
 
 
 def over_groups(sums: Array, weight: Array, trim: float) -> Array:
@@ -89,7 +90,7 @@ def over_groups(sums: Array, weight: Array, trim: float) -> Array:
     >>> over_groups(np.array([2.0, 4.0, 90.0]), np.ones(3), 0.34)
     array(4.)
     """
-    cut = min(int(trim * len(weight)), (len(weight) - 1) // 2)
+    cut = min(int(trim * len(weight) + 1e-9), (len(weight) - 1) // 2)
     if cut == 0:
         return np.asarray(sums.sum(0) / weight.sum())
     shape = (-1,) + (1,) * (sums.ndim - 1)
@@ -99,8 +100,8 @@ def over_groups(sums: Array, weight: Array, trim: float) -> Array:
     return np.asarray(np.take_along_axis(sums, order, 0).sum(0) / kept.sum(0))
 
 
-class Fit(NamedTuple):
-    """The minimum for one ridge, and the loss expanded around it."""
+class RidgeFit(NamedTuple):
+    """A mixture on the way to the minimum for one ridge, and the loss expanded around it."""
 
     mixture: Array
     around: Expansion
@@ -108,55 +109,54 @@ class Fit(NamedTuple):
     ridge: float
     search: Search = USUAL
 
+    def objective(self, around: Expansion | None = None) -> tuple[float, Array, Array]:
+        """Return the ridged mean loss, its slope and its curvature; by default those around it."""
+        around, trim = around or self.around, self.search.trim
+        moved = self.mixture - self.anchor
+        return (
+            float(over_groups(around.loss, around.weight, trim) + self.ridge / 2 * moved @ moved),
+            over_groups(around.slope, around.weight, trim) + self.ridge * moved,
+            over_groups(around.curvature, around.weight, trim) + self.ridge * np.eye(len(moved)),
+        )
+
+    def step(self, around: Expansion | None = None, damping: float = 0.0) -> Array:
+        """Return the Newton step from here."""
+        _, slope, curvature = self.objective(around)
+        least = None if self.search.negative else -self.mixture
+        return newton_step(slope, curvature, damping, least)
+
     def without(self, group: int) -> Array:
-        """Return the minimum without a group of devices, to first order (one Newton step)."""
+        """Return the minimum without a group of devices, to first order."""
         others = np.arange(len(self.around.weight)) != group
-        rest = Expansion(*(sums[others] for sums in self.around))
-        objective = _objective(rest, self.mixture - self.anchor, self.ridge, self.search.trim)
-        return self.mixture + newton_step(*objective[1:], least=_least(self.mixture, self.search))
+        return self.mixture + self.step(Expansion(*(sums[others] for sums in self.around)))
+
+    def with_more(self, more: Expansion) -> Array:
+        """Return the minimum over these samples and more, to first order.
+
+        How much caution is needed is settled by now, so the weights may be learnt from all samples.
+        """
+        both = Expansion(*(one + other for one, other in zip(self.around, more, strict=True)))
+        step = self.step(both)
+        # No further than from the anchor to here: a network's loss is no quadratic far away.
+        length, most = (float(np.linalg.norm(v)) for v in (step, self.mixture - self.anchor))
+        return self.mixture + step * (min(1.0, most / length) if length else 1.0)
 
 
-def minimise(
-    panel: Panel,
-    anchor: Array,
-    ridge: float,
-    begin: Array,
-    search: Search = USUAL,
-    part: Part = "learn",
-) -> Fit:
-    """Minimise the ridged loss from ``begin`` by damped Newton steps, one question each."""
-    mixture, damping = begin, 0.0
-    around = panel.expansion(mixture, part)
-    value, slope, curvature = _objective(around, mixture - anchor, ridge, search.trim)
+def minimise(panel: Panel, begin: RidgeFit) -> RidgeFit:
+    """Minimise the ridged loss on the learning half by damped Newton steps, one question each."""
+    fit, damping = begin, 0.0
     for _ in range(STEPS):
-        step = newton_step(slope, curvature, damping, _least(mixture, search))
-        promised = -slope @ step / 2
-        if promised < TOLERANCE or damping > LARGEST_DAMPING:
+        value, slope, _ = fit.objective()
+        step = fit.step(damping=damping)
+        if -slope @ step / 2 < TOLERANCE or damping > LARGEST_DAMPING:
             break
-        there = panel.expansion(mixture + step, part)
-        after = _objective(there, mixture + step - anchor, ridge, search.trim)
-        if after[0] < value:  # false where it is no number
-            mixture, around, (value, slope, curvature) = mixture + step, there, after
-            damping = 0.0 if damping < 0.1 else damping / 10
+        there = fit.mixture + step
+        trial = fit._replace(mixture=there, around=panel.expansion(there, "learn"))
+        if trial.objective()[0] < value:  # false where it is no number
+            fit, damping = trial, 0.0 if damping < 0.1 else damping / 10
         else:
             damping = max(0.1, 10 * damping)
-    return Fit(mixture, around, anchor, ridge, search)
-
-
-def _least(mixture: Array, search: Search) -> Array | None:
-    return None if search.negative else -mixture
-
-
-def _objective(
-    around: Expansion, moved: Array, ridge: float, trim: float
-) -> tuple[float, Array, Array]:
-    """Return the ridged mean loss, its slope and its curvature."""
-    weight = around.weight
-    return (
-        float(over_groups(around.loss, weight, trim) + ridge / 2 * moved @ moved),
-        over_groups(around.slope, weight, trim) + ridge * moved,
-        over_groups(around.curvature, weight, trim) + ridge * np.eye(len(moved)),
-    )
+    return fit
 
 
 def newton_step(
@@ -200,7 +200,7 @@ def _free_step(slope: Array, curvature: Array, total: float) -> Array:
 
 
 def _judged(
-    panel: Panel, simple: Sequence[Array], fits: Sequence[Fit], search: Search
+    panel: Panel, simple: Sequence[Array], fits: Sequence[RidgeFit], search: Search
 ) -> tuple[int, bool]:
     """Return the place of the candidate with the least loss on the judging half.
 
@@ -221,6 +221,7 @@ def _judged(
         by_others = np.einsum("gfg->gf", every)
         losses[:, len(simple) :] *= panel.share
         losses[:, len(simple) :] += unseen * by_others
+    losses = _numbers(losses)
     means = over_groups(losses, sums.weight, search.trim)
     best = int(means.argmin())
     chosen = next(
@@ -228,8 +229,11 @@ def _judged(
         for place in range(count)
         if means[place] <= means[best] + search.margin * sums.error(place, best)
     )
-    # Would the other groups have chosen otherwise, by more than chance?
+    # Would the groups have chosen otherwise without the most extreme ones?
     trimmed = over_groups(losses, sums.weight, max(search.trim, 1 / len(groups)))
-    rival = int(trimmed.argmin())
-    excess = trimmed[chosen] - trimmed[rival]
-    return chosen, bool(excess > 2 * sums.error(chosen, rival) and excess > CLEARLY)
+    return chosen, bool(trimmed[chosen] - trimmed.min() > CLEARLY)
+
+
+def _numbers(losses: Array) -> Array:
+    """Return losses with infinity for those that are no number, which are never the least."""
+    return np.nan_to_num(losses, nan=np.inf, posinf=np.inf)

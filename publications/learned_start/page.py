@@ -1,0 +1,245 @@
+"""Fills the tables of docs/learned-start.md from the kept results and leaves its text unchanged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from chang2025.folders import CHECKOUT
+from ebbflow.core.files import write_atomically
+from ebbflow.report.markdown import filled, table
+from learned_start.keeping import RESULTS, is_done, read_rows
+from learned_start.regret import Lead, leads, summarise
+from learned_start.rules import LEARNED, SIMPLE
+from learned_start.settings import DESIGN_SEEDS, FAMILIES, TEST_SEEDS, cells_of
+from learned_start.trajectories import FAMILIES as TRAJECTORY_FAMILIES
+from learned_start.trajectories import MARKS, TRAJECTORIES, Row, churn_rows, rows_of
+from learned_start.within import EVERY, read_within
+
+PAGE = CHECKOUT / "docs" / "learned-start.md"
+README = CHECKOUT / "README.md"
+PICTURE = CHECKOUT / "docs" / "learned-start.png"
+SEEDS = {"100 to 300": DESIGN_SEEDS, "400 to 600": TEST_SEEDS}
+FORKED = ("softmax", "mlp", "texts", "images")
+
+
+def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS) -> None:
+    """Write every table of the page, and the one in the README."""
+    found, _, _ = kept_leads("softmax", DESIGN_SEEDS, results)
+    front = filled(readme.read_text(encoding="utf-8"), "forks", table(HEAD, _summary_rows(found)))
+    write_atomically(readme, front.encode())
+    text = page.read_text(encoding="utf-8")
+    for name, block in (
+        ("forks", forks(results)),
+        ("sensitivity", sensitivity(results)),
+        ("malice", malice(results)),
+        ("trajectories", trajectories(results / TRAJECTORIES.name)),
+        ("churn", churn(results / TRAJECTORIES.name)),
+        ("within", within(results)),
+    ):
+        text = filled(text, name, block)
+    write_atomically(page, text.encode())
+
+
+def kept_leads(family: str, seeds: Sequence[int], results: Path) -> tuple[list[Lead], int, int]:
+    """Return the leads of a family's cells that are done, how many these are, and of how many."""
+    cells = cells_of(family, seeds)
+    done = [cell for cell in cells if is_done(cell, results)]
+    return (
+        [lead for cell in done for lead in leads(cell, read_rows(cell, results))],
+        len(done),
+        len(cells),
+    )
+
+
+# --- forks ---------------------------------------------------------------------------------------
+
+HEAD = [
+    "start",
+    "transitions",
+    "mean",
+    "worst",
+    "at most 0.5 behind",
+    "more than 1 behind",
+    "ahead",
+]
+
+
+def _summary_rows(found: Sequence[Lead]) -> list[list[str]]:
+    return [
+        [
+            f"**{row.rule}**" if row.rule == LEARNED else row.rule,
+            str(row.transitions),
+            f"{row.mean:+.2f}",
+            f"{row.worst:+.2f}",
+            f"{row.within_half:.1%}",
+            str(row.beyond_one),
+            f"{row.ahead:.0%}",
+        ]
+        for row in summarise(found)
+    ]
+
+
+def forks(results: Path) -> str:
+    """Return a table of leads for every family and set of seeds."""
+    parts = []
+    for family in FORKED:
+        for seeds, numbers in SEEDS.items():
+            found, done, every = kept_leads(family, numbers, results)
+            if not found:
+                parts.append(f"{FAMILIES[family].title}, seeds {seeds}: not run.\n")
+                continue
+            about = f"{FAMILIES[family].title}, seeds {seeds} ({done} of {every} cells):\n"
+            parts.append(f"{about}\n{table(HEAD, _summary_rows(found))}")
+            if any(lead.noise is not None for lead in found):
+                parts.append(_single(found))
+    return "\n".join(parts)
+
+
+def _single(found: Sequence[Lead]) -> str:
+    """Return every transition of the learned and the paper's start, beside the noise."""
+    rows = [
+        [lead.cell, str(lead.session), lead.rule, f"{lead.points:+.1f}", f"{lead.noise or 0:.1f}"]
+        for lead in found
+        if lead.rule in (LEARNED, "warm_start")
+    ]
+    head = ["cell", "session", "start", "lead", "standard deviation over mini-batches"]
+    return f"Each transition, as the mean over two draws of mini-batches:\n\n{table(head, rows)}"
+
+
+def sensitivity(results: Path) -> str:
+    """Return the leads of the learned start with something changed."""
+    found, done, every = kept_leads("sensitivity", DESIGN_SEEDS, results)
+    if not found:
+        return "Not run.\n"
+    about = (
+        "MNIST, FedAvg; Two-Shard, Distinct, and overlaps 0.0 and 0.8; seeds 100 to 300 "
+        f"({done} of {every} cells):\n"
+    )
+    return f"{about}\n{table(HEAD, _summary_rows(found))}"
+
+
+def malice(results: Path) -> str:
+    """Return what wrong answers do, beside the honest outcome at the same transition."""
+    found, done, every = kept_leads("malice", DESIGN_SEEDS, results)
+    if not found:
+        return "Not run.\n"
+    honest = {(lead.cell, lead.session): lead.points for lead in found if lead.rule == LEARNED}
+    rows = []
+    for summary in summarise(found):
+        if summary.rule in SIMPLE:
+            continue
+        apart = [
+            lead.points - honest[lead.cell, lead.session]
+            for lead in found
+            if lead.rule == summary.rule
+        ]
+        rows.append(
+            [
+                summary.rule,
+                f"{summary.mean:+.2f}",
+                f"{summary.worst:+.2f}",
+                f"{fmean(apart):+.2f}",
+                f"{min(apart):+.2f}",
+                f"{sum(value >= -1 for value in apart) / len(apart):.0%}",
+            ]
+        )
+    head = [
+        "answers",
+        "mean lead",
+        "worst lead",
+        "beside honest",
+        "worst",
+        "at most 1 below honest",
+    ]
+    about = (
+        "MNIST, FedAvg; Two-Shard, Distinct, and overlaps 0.0 and 0.8; seeds 100 to 300 "
+        f"({done} of {every} cells). *Guarded* is `groups = 10`, `trim = 0.2`:\n"
+    )
+    return f"{about}\n{table(head, rows)}"
+
+
+# --- trajectories --------------------------------------------------------------------------------
+
+
+def trajectories(results: Path) -> str:
+    """Return how often each start is first, and its lead over the carried-over model."""
+    parts = []
+    for family, title in (
+        ("paper", "The paper's main tables (100 devices a session)"),
+        ("appendix", "The appendix's distributions (10 devices a session)"),
+    ):
+        for seeds, numbers in SEEDS.items():
+            cells = list(TRAJECTORY_FAMILIES[family](numbers))
+            rows = rows_of(cells, results)
+            if not rows:
+                parts.append(f"{title}, seeds {seeds}: not run.\n")
+                continue
+            about = (
+                f"{title}, seeds {seeds}. A row is a setting, an algorithm and a transition; shown "
+                "is the mean accuracy over its first ten rounds:\n"
+            )
+            parts.append(f"{about}\n{_first(rows)}\n{_leads(rows)}")
+    return "\n".join(parts)
+
+
+def _first(rows: Sequence[Row]) -> str:
+    methods = list(dict.fromkeys(method for row in rows for method in row.curves))
+    lines = []
+    for name in [*dict.fromkeys(row.setting for row in rows), "all"]:
+        here = [row for row in rows if name in (row.setting, "all")]
+        wins = Counter(row.first for row in here)
+        cells = []
+        for method in methods:
+            values = [row.window(method) for row in here if method in row.curves]
+            cells.append(f"{fmean(values):.1f} ({wins[method]})" if values else "")
+        lines.append([name, str(len(here)), *cells])
+    return table(["setting", "rows", *(f"{method} (first)" for method in methods)], lines)
+
+
+def _leads(rows: Sequence[Row]) -> str:
+    marks = [*MARKS, None]
+    lines = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        here = [row for row in rows if row.setting == setting]
+        for method in (LEARNED, "warm_start"):
+            found = [fmean(row.lead(method, "previous", mark) for row in here) for mark in marks]
+            lines.append([setting, method, *(f"{lead:+.1f}" for lead in found)])
+    head = ["setting", "lead over previous", *("last" if m is None else f"{m}" for m in marks)]
+    return table(head, lines)
+
+
+def churn(results: Path) -> str:
+    """Return each start's mean and last accuracy under random churn."""
+    parts = []
+    for seeds, numbers in SEEDS.items():
+        rows = churn_rows(list(TRAJECTORY_FAMILIES["churn"](numbers)), results)
+        if not rows:
+            parts.append(f"Seeds {seeds}: not run.\n")
+            continue
+        lines = [
+            [row.setting, row.method, f"{row.mean:.1f}", f"{row.last:.1f}", str(row.seeds)]
+            for row in rows
+        ]
+        head = ["setting", "start", "mean from session 4 on", "last five sessions", "seeds"]
+        parts.append(f"Seeds {seeds}:\n\n{table(head, lines)}")
+    return "\n".join(parts)
+
+
+def within(results: Path) -> str:
+    """Return accuracies with learned steps and without."""
+    rows = read_within(results)
+    if not rows:
+        return "Not run.\n"
+    lines = []
+    for algorithm, steps in dict.fromkeys((row.algorithm, row.steps) for row in rows):
+        curves = [row.accuracy for row in rows if (row.algorithm, row.steps) == (algorithm, steps)]
+        mean = [fmean(values) for values in zip(*curves, strict=True)]
+        shown = [f"{mean[mark - 1]:.1f}" for mark in (5, 10, 20, 40, len(mean))]
+        name = f"{algorithm}, learned steps" if steps else algorithm
+        lines.append([name, *shown, f"{fmean(mean):.2f}", str(len(curves))])
+    head = ["algorithm", "round 5", "10", "20", "40", "60", "mean of all rounds", "seeds"]
+    about = f"MNIST, 30 devices with all labels, one session; a step every {EVERY} rounds:\n"
+    return f"{about}\n{table(head, lines)}"
