@@ -27,7 +27,7 @@ from ebbflow.data import datasets
 
 TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")
 EXECUTABLE = str(Path(sys.executable).parent / "ebbflow")
-METHODS = ("warm_start", "previous", "average")
+METHODS = ("learned", "warm_start", "previous", "average")
 
 
 class Answer(NamedTuple):
@@ -162,7 +162,7 @@ def test_progress_is_plain_lines_on_stderr(compared: tuple[Answer, Path]) -> Non
     lines = answer.err.splitlines()
     assert len(lines) == 4
     assert all(line.startswith(f"seed 1  session {s}/4") for s, line in enumerate(lines, start=1))
-    assert "4 devices  warm_start " in lines[0]
+    assert "4 devices  learned " in lines[0]
     assert "\x1b" not in answer.err
     assert "session 1/4" not in answer.out
 
@@ -181,9 +181,9 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert answer.out == (tmp_path / "run" / "summary.json").read_text()
 
 
-def test_run_runs_the_warm_start_alone(tmp_path: Path) -> None:
+def test_run_runs_the_learned_start_alone(tmp_path: Path) -> None:
     found = json.loads(ebbflow("run", *TINY, "--json", "--out", str(tmp_path / "a")).out)
-    assert found["config"]["methods"] == ["warm_start"]
+    assert found["config"]["methods"] == ["learned"]
     other = ("--methods", "previous", "--json", "--out", str(tmp_path / "b"))
     found = json.loads(ebbflow("run", *TINY, *other).out)
     assert found["config"]["methods"] == ["previous"]
@@ -306,7 +306,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     text = shown.decode()
     assert "\x1b[" in text
     assert "session " in text
-    assert "4 devices  warm_start " in text
+    assert "4 devices  learned " in text
     assert "average " in text
 
 
@@ -358,7 +358,7 @@ def test_the_history_is_listed_and_shown(compared: tuple[Answer, Path]) -> None:
     _, folder = compared
     listed = ebbflow("history", "ls", str(folder))
     assert listed.code == 0
-    assert listed.out.count(" ok ") == 3 * 4  # a pilot and sessions 2, 3, 4 of every method
+    assert listed.out.count(" ok ") == 4 * 4  # a pilot and sessions 2, 3, 4 of every method
     assert "pilot" in listed.out
     shown = ebbflow("history", "show", str(folder), "4", "--method", "warm_start", "--seed", "1")
     assert shown.code == 0
@@ -371,7 +371,7 @@ def test_the_history_is_listed_and_shown(compared: tuple[Answer, Path]) -> None:
 
 def test_the_history_says_which_file_is_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    ebbflow("run", *TINY, "--out", str(folder))
+    ebbflow("run", *TINY, "--methods", "warm_start", "--out", str(folder))
     where = folder / "history" / "fedavg" / "warm_start" / "seed-1"
     (where / "session-0003.safetensors").write_bytes(b"rubbish")
     (where / "session-0002.safetensors").unlink()

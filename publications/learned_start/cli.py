@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import typer
 
@@ -18,7 +18,10 @@ app = typer.Typer(
 )
 
 Families = Annotated[
-    list[str], typer.Argument(metavar="FAMILY...", help="softmax, mlp, texts, images, sensitivity.")
+    list[str],
+    typer.Argument(
+        metavar="FAMILY...", help="softmax, mlp, texts, images, strangers, sensitivity, malice."
+    ),
 ]
 Results = Annotated[
     Path | None,
@@ -49,9 +52,7 @@ def fork(
 
     numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
     cells = [cell for family in families for cell in cells_of(family, numbers)]
-    wanted = [cell for cell in cells if not only or any(fnmatch(cell.name, p) for p in only)]
-    if not wanted:
-        raise EbbflowError(f"--only {' or '.join(only or [])} fits none of {len(cells)} cells")
+    wanted = _wanted(cells, only)
     failures = run_forks(wanted, results or RESULTS, jobs)
     if failures:
         raise EbbflowError(f"{len(failures)} of {len(wanted)} cells failed: {failures[0]}")
@@ -96,7 +97,7 @@ def run(
 
     numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
     cells = [cell for family in families for cell in _family(FAMILIES, family)(numbers)]
-    wanted = [cell for cell in cells if not only or any(fnmatch(cell.name, p) for p in only)]
+    wanted = _wanted(cells, only)
     failures = run_cells(wanted, results or TRAJECTORIES, Path("runs") / "learned-start")
     if failures:
         raise EbbflowError(f"{len(failures)} of {len(wanted)} cells failed: {failures[0]}")
@@ -116,8 +117,9 @@ def leads(
     from learned_start.trajectories import FAMILIES, TRAJECTORIES, rows_of
 
     numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
+    compared = {name: FAMILIES[name] for name in ("paper", "appendix")}
     for family in families:
-        rows = rows_of(list(_family(FAMILIES, family)(numbers)), results or TRAJECTORIES)
+        rows = rows_of(list(_family(compared, family)(numbers)), results or TRAJECTORIES)
         if rows:
             Console().print(first_table(rows))
             Console().print(lead_table(rows))
@@ -153,3 +155,23 @@ def _family(families: Mapping[str, Chosen], name: str) -> Chosen:
     if name not in families:
         raise unknown(name, families, "family", "the command")
     return families[name]
+
+
+class Named(Protocol):
+    """A cell of any kind."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+AnyCell = TypeVar("AnyCell", bound=Named)
+
+
+def _wanted(cells: Sequence[AnyCell], only: Sequence[str] | None) -> list[AnyCell]:
+    """Return the cells whose names fit one of the patterns; all of them without a pattern."""
+    wanted = [cell for cell in cells if not only or any(fnmatch(cell.name, p) for p in only)]
+    if not wanted:
+        raise EbbflowError(f"--only {' or '.join(only or [])} fits none of {len(cells)} cells")
+    return wanted

@@ -89,7 +89,8 @@ class DisturbedPanel:
     def _who(self, devices: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return which devices answer wrongly: always the same."""
         if self._liars is None:
-            chosen = self._draw.permutation(devices) < int(np.ceil(SHARE * devices))
+            count = min(devices - 1, int(np.ceil(SHARE * devices - 1e-9)))
+            chosen = self._draw.permutation(devices) < count
             self._liars = chosen.astype(np.float64)
         return np.asarray(self._liars > 0)
 

@@ -35,7 +35,8 @@ class ForkCell:
     """One fork study: a setting with one algorithm and seed, its rules, and W.
 
     ``repeats`` is the number of times that every fork is trained, each time on other mini-batches:
-    how far these lie apart is the noise of the comparison.
+    how far these lie apart is the noise of the comparison. ``order`` names the configured sessions
+    that take place, in order, if that is not all of them; ``since`` is the first that is forked.
     """
 
     setting: Cell
@@ -43,6 +44,8 @@ class ForkCell:
     rounds: int = 10
     repeats: int = 1
     driver: str = LEARNED
+    order: tuple[int, ...] = ()
+    since: int = 0
 
     @property
     def name(self) -> str:
@@ -52,7 +55,15 @@ class ForkCell:
     @cached_property
     def digest(self) -> str:
         """The digest of everything that the result depends on."""
-        about = (self.setting.digest, self.rules, self.rounds, self.repeats, self.driver)
+        about: tuple[Any, ...] = (
+            self.setting.digest,
+            self.rules,
+            self.rounds,
+            self.repeats,
+            self.driver,
+        )
+        if self.order or self.since:
+            about = (*about, self.order, self.since)
         return sha256(repr(about).encode())[:16]
 
 
@@ -77,6 +88,10 @@ def fork(cell: ForkCell) -> list[ForkRow]:
     data = experiment.prepared(config, None)
     torch.set_num_threads(1)
     world = experiment.build_world(config, data, cell.setting.seed)
+    if cell.order:
+        chosen_sessions = [world.sessions[number - 1] for number in cell.order]
+        renumbered = [replace(s, index=i) for i, s in enumerate(chosen_sessions, start=1)]
+        world = replace(world, sessions=renumbered)
     (usual,) = methods_of(world)
     methods = {
         rule.name: replace(usual, name=rule.name, start=rule.build(config.parameters))
@@ -101,7 +116,7 @@ def _session(
 ) -> list[ForkRow]:
     """Fork at a session's start, if there is a choice, and train the driver to its end."""
     rows = []
-    if len(driver.past) > 1:
+    if len(driver.past) > 1 and session.index >= cell.since:
         tracks = [replace(driver, method=method) for method in methods]
         for track in tracks:
             begin_session(world, track, session, engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def _computed(cell: ForkCell, jobs: int) -> dict[str, Any]:
     """Run a cell; beside others, on one worker, which changes no result."""
     began = time.monotonic()
     setting = cell.setting.with_settings({"engine.workers": 1}) if jobs > 1 else cell.setting
-    rows = fork(ForkCell(setting, cell.rules, cell.rounds, cell.repeats, cell.driver))
+    rows = fork(replace(cell, setting=setting))
     return {
         "cell": cell.name,
         "format": FORMAT,

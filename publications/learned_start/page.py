@@ -33,6 +33,7 @@ def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS
     text = page.read_text(encoding="utf-8")
     for name, block in (
         ("forks", forks(results)),
+        ("strangers", strangers(results)),
         ("sensitivity", sensitivity(results)),
         ("malice", malice(results)),
         ("trajectories", trajectories(results / TRAJECTORIES.name)),
@@ -107,6 +108,21 @@ def _single(found: Sequence[Lead]) -> str:
     ]
     head = ["cell", "session", "start", "lead", "standard deviation over mini-batches"]
     return f"Each transition, as the mean over two draws of mini-batches:\n\n{table(head, rows)}"
+
+
+def strangers(results: Path) -> str:
+    """Return what happens when all devices are new."""
+    found, done, every = kept_leads("strangers", DESIGN_SEEDS, results)
+    if not found:
+        return "Not run.\n"
+    parts = [f"Seeds 100 to 300 ({done} of {every} cells):\n"]
+    for name, about in (
+        ("o0.0", "their labels are new, too"),
+        ("two_shard", "most labels are known"),
+    ):
+        here = [lead for lead in found if f"-{name}-" in lead.cell]
+        parts.append(f"All devices are new, and {about}:\n\n{table(HEAD, _summary_rows(here))}")
+    return "\n".join(parts)
 
 
 def sensitivity(results: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -106,6 +107,17 @@ def _malice(seeds: Sequence[int]) -> Iterator[ForkCell]:
         yield cell(f"malice-mnist-{name}", "mnist", "fedavg", seed, PARTITIONS[name], MALICE_RULES)
 
 
+STRANGERS = (1, 3, 5, 7, 9, 2)
+"""One group of devices for five sessions, then the other, which nobody has seen before."""
+
+
+def _strangers(seeds: Sequence[int]) -> Iterator[ForkCell]:
+    for seed, dataset, name in product(seeds, ("mnist", "fmnist"), ("o0.0", "two_shard")):
+        values = {**PARTITIONS[name], "sessions": 9}
+        usual = cell(f"strangers-{dataset}-{name}", dataset, "fedavg", seed, values)
+        yield replace(usual, order=STRANGERS, since=len(STRANGERS))
+
+
 class ForkFamily(NamedTuple):
     """A table of forks: its title, and its cells for some seeds."""
 
@@ -120,6 +132,7 @@ FAMILIES = {
     "images": ForkFamily("Convolutional networks on SVHN and CIFAR-10", _images),
     "sensitivity": ForkFamily("What each part of the learned start is worth", _sensitivity),
     "malice": ForkFamily("A tenth of the asked devices answers wrongly", _malice),
+    "strangers": ForkFamily("Devices and labels that were never there before", _strangers),
 }
 
 

@@ -18,6 +18,7 @@ from chang2025.results import Result, read_result
 from chang2025.running import is_done
 from chang2025.study_cells import SMALL_MODEL_DATASETS, accuracy_cells, first_ten_cells
 from ebbflow.config.paper_rows import SEEDS as PAPER_SEEDS
+from ebbflow.core.errors import EbbflowError
 from learned_start.keeping import RESULTS
 from learned_start.rules import LEARNED
 
@@ -130,7 +131,17 @@ def _with_kept(result: Result) -> list[Result]:
     """Return a result, and the paper's own result of the same cell where that holds the others."""
     if result.seed not in PAPER_SEEDS or any(key.method != LEARNED for key in result.curves):
         return [result]
-    return [result, read_result(PAPER_RESULTS, result.name)]
+    others = read_result(PAPER_RESULTS, result.name)
+    if _without_methods(others) != _without_methods(result):
+        raise EbbflowError(
+            f"the kept results {result.name} of chang2025 and of learned_start differ in their "
+            "settings: run one of the cells again"
+        )
+    return [result, others]
+
+
+def _without_methods(result: Result) -> dict[str, Any]:
+    return {**result.facts["config"], "methods": None, "parameters": None}
 
 
 def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -1,8 +1,8 @@
 """The same question within a session: every few rounds, over the recent global models.
 
 A learned step replaces the global model by the best mixture of the last ones, chosen as at a
-session's start. It is compared with algorithms that speed up the server's steps for nothing, round
-by round and at equal air time: a step is charged as so many rounds.
+session's start. It is compared round by round with algorithms that speed up the server's steps for
+nothing. What a step costs is a survey's cost, as at a session's start.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from chang2025.cells import Cell
 from ebbflow import experiment
 from ebbflow.core.evaluate import labelled
+from ebbflow.core.files import sha256
 from ebbflow.core.survey import SurveyPlan
 from ebbflow.core.types import ModelState, Session
 from ebbflow.core.vector import mix
@@ -47,6 +48,7 @@ class WithinRow(NamedTuple):
     steps: bool
     seed: int
     accuracy: tuple[float, ...]
+    digest: str = ""
 
 
 def setting(algorithm: str, seed: int) -> Cell:
@@ -62,6 +64,12 @@ def setting(algorithm: str, seed: int) -> Cell:
         "partition.devices": 30,
     }
     return Cell(f"within-{algorithm}-s{seed}", values)
+
+
+def within_digest(algorithm: str, seed: int) -> str:
+    """Return the digest of what a row depends on."""
+    about = (setting(algorithm, seed).digest, EVERY, RECENT, ROUNDS)
+    return sha256(repr(about).encode())[:16]
 
 
 def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
@@ -83,7 +91,7 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
             local = config.local
             cohort = draw_cohort(world, session, t, present, local.steps, local.batch, "local")
             lockstep.train(cohort, ROUNDS)
-            recent = [recent[0], *recent[1:], track.model][-RECENT - 1 :]
+            recent = [recent[0], *[*recent[1:], track.model][-RECENT:]]
             if learned and t % EVERY == 0:
                 # Other samples each time: draws are named by the session's number.
                 asked = replace(session, index=1000 + t)
@@ -91,7 +99,8 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
                 recent[-1] = track.model
             ((accuracy, _),) = lockstep.evaluate(test)()
             accuracies.append(accuracy)
-    return WithinRow(algorithm, learned, seed, tuple(accuracies))
+    digest = within_digest(algorithm, seed)
+    return WithinRow(algorithm, learned, seed, tuple(accuracies), digest)
 
 
 def _stepped(world: World, session: Session, models: Sequence[ModelState]) -> ModelState:
@@ -121,9 +130,10 @@ def run_within(seeds: Sequence[int], results: Path, say: Callable[[str], None] =
 
 
 def read_within(results: Path) -> list[WithinRow]:
-    """Return what has been kept."""
+    """Return what has been kept and was made as it is defined today."""
     path = results / FILE
     if not path.is_file():
         return []
-    rows = read_json(path)["rows"]
-    return [WithinRow(**{**row, "accuracy": tuple(row["accuracy"])}) for row in rows]
+    kept = read_json(path)["rows"]
+    rows = [WithinRow(**{**row, "accuracy": tuple(row["accuracy"])}) for row in kept]
+    return [row for row in rows if row.digest == within_digest(row.algorithm, row.seed)]

@@ -88,7 +88,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
 
 _experiment(
     "run",
-    "Run one method: auto, the learned start, or the one named by --methods.",
+    "Run one method: learned, or the one named by --methods.",
     {"methods": ["auto"]},
 )
 _experiment("compare", "Compare ways to start a session on the same mini-batches.", {})

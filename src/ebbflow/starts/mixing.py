@@ -76,7 +76,8 @@ def best_mixture(panel: Panel, size: int, finals: Sequence[int], search: Search 
         return Choice(simple[chosen], disputed)
     fit = fits[chosen - len(simple)]
     refit = fit.with_more(panel.expansion(fit.mixture, "judge"))
-    before, after = panel.losses([fit.mixture, refit], "judge").means
+    both = panel.losses([fit.mixture, refit], "judge")
+    before, after = over_groups(both.loss, both.weight, search.trim)
     return Choice(refit if after <= before else fit.mixture, disputed)
 
 
