@@ -18,7 +18,8 @@ from ebbflow.core.survey import Compression
 from ebbflow.core.types import Labels, Layout, Model, ModelState, Output
 from ebbflow.core.vector import not_negative, unflatten
 
-ROWS = 512  # samples in one forward pass: activations, times K for the derivatives, must fit
+ROWS = 512  # the most samples in one forward pass
+NUMBERS = 2**18  # of their inputs in one pass: activations, times K for the derivatives, must fit
 STEP = 0.01  # in alpha: small beside one, and large beside the rounding of float32
 
 
@@ -135,11 +136,16 @@ def sample_losses(basis: Basis, mixtures: Tensor, x: Tensor, y: Labels) -> Tenso
     """Return the cross-entropy of every sample at every one of ``mixtures [A, K]``: ``[A, B]``."""
 
     def losses(alpha: Tensor) -> Tensor:
-        logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, ROWS)])
+        logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, _rows(x))])
         return functional.cross_entropy(logits, y, reduction="none")
 
     with torch.no_grad():
         return torch.stack([losses(alpha) for alpha in mixtures])
+
+
+def _rows(x: Tensor) -> int:
+    """Return how many samples go through a model at a time; it depends on a sample's size only."""
+    return max(1, min(ROWS, NUMBERS // max(1, x[:1].numel())))
 
 
 def expanded(
@@ -154,7 +160,7 @@ def expanded(
     loss = torch.zeros((), dtype=torch.float64)
     slope = torch.zeros(size, dtype=torch.float64)
     curvature = torch.zeros(size, size, dtype=torch.float64)
-    parts = (torch.split(each, ROWS) for each in (x, y, weights))
+    parts = (torch.split(each, _rows(x)) for each in (x, y, weights))
     for rows, labels, counts in zip(*parts, strict=True):
         logits, jacobian = _with_derivative(basis, alpha, rows)
         each = functional.cross_entropy(logits, labels, reduction="none")
