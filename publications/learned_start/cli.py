@@ -20,7 +20,8 @@ app = typer.Typer(
 Families = Annotated[
     list[str],
     typer.Argument(
-        metavar="FAMILY...", help="softmax, mlp, texts, images, strangers, sensitivity, malice."
+        metavar="FAMILY...",
+        help="softmax, fast, mlp, texts, images, strangers, sensitivity, malice.",
     ),
 ]
 Results = Annotated[

@@ -27,6 +27,7 @@ from ebbflow.simulation.methods import Method, methods_of
 from ebbflow.simulation.simulate import begin_session
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from ebbflow.starts import STARTS
 from learned_start.rules import LEARNED, Rule
 
 
@@ -61,6 +62,7 @@ class ForkCell:
             self.rounds,
             self.repeats,
             self.driver,
+            sorted(STARTS[LEARNED].defaults.items()),
         )
         if self.order or self.since:
             about = (*about, self.order, self.since)

@@ -22,7 +22,7 @@ PAGE = CHECKOUT / "docs" / "learned-start.md"
 README = CHECKOUT / "README.md"
 PICTURE = CHECKOUT / "docs" / "learned-start.png"
 SEEDS = {"100 to 300": DESIGN_SEEDS, "400 to 600": TEST_SEEDS}
-FORKED = ("softmax", "mlp", "texts", "images")
+FORKED = ("softmax", "fast", "mlp", "texts", "images")
 
 
 def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS) -> None:

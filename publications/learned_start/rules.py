@@ -64,7 +64,7 @@ SENSITIVITY_RULES = (
     rule("without past starts", without="starts"),
     rule("without the pilot", without="pilot"),
     rule("without negative weights", negative=False),
-    rule("labels as they come", balanced=False),
+    rule("labels as they come", balance=0.0),
     *(rule(f"margin {margin:g}", margin=margin) for margin in (0.5, 1.0)),
     *(rule(how, compression=how) for how in ("fp32", "int8")),
 )

@@ -367,7 +367,7 @@ def test_a_survey_costs_what_the_formulas_say(kind: str, balanced: bool) -> None
     world = build_world(config, digits(), 7)
     session = world.sessions[1]
     (track,) = new_tracks(world, methods_of(world))
-    plan = SurveyPlan(devices=3, samples=5, balanced=balanced, compression="int8")
+    plan = SurveyPlan(devices=3, samples=5, balance=0.5 * balanced, compression="int8")
     panel = SimulatedPanel(world, session, [world.initial] * 4, plan, track)
     panel.losses([np.full(4, 0.25)] * 6, "judge")
     for _ in range(2):

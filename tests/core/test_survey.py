@@ -68,4 +68,4 @@ def test_a_plan_asks_for_little() -> None:
     """What docs and parameters promise: by default no model costs more than two bytes an entry."""
     plan = SurveyPlan()
     assert (plan.devices, plan.samples, plan.groups) == (20, 32, 5)
-    assert (plan.balanced, plan.compression) == (True, "bf16")
+    assert (plan.balance, plan.compression) == (0.5, "bf16")

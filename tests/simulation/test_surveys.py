@@ -32,7 +32,7 @@ from ebbflow.simulation.world import World
 from tests.configs import digits, with_keys
 from tests.simulation import test_text_runs
 
-WHOLE = SurveyPlan(compression="fp32", balanced=False)
+WHOLE = SurveyPlan(compression="fp32", balance=0.0)
 MIXTURES = [np.array([1.0, 0.0, 0.0]), np.array([0.7, 0.6, -0.3])]
 HALVES: tuple[Literal["learn"], Literal["judge"]] = ("learn", "judge")
 
@@ -336,12 +336,22 @@ def label_weights(
 def test_balanced_all_labels_that_are_there_count_alike() -> None:
     here = world()
     session = cut(here, 8, 30, 56, 4, 12)  # all samples are drawn, and halves are equal
-    plan = WHOLE._replace(samples=40, balanced=True)
+    plan = WHOLE._replace(samples=40, balance=1.0)
     counts = label_weights(here, session, plan, HALVES)
     assert counts == pytest.approx(np.full(10, counts.mean()), rel=1e-3)
-    plain = label_weights(here, session, plan._replace(balanced=False), HALVES)
+    plain = label_weights(here, session, plan._replace(balance=0.0), HALVES)
     assert counts.sum() == pytest.approx(plain.sum(), rel=1e-3)
     assert plain.max() > 1.3 * plain.min()
+
+
+def test_half_balanced_a_label_counts_with_the_root_of_what_it_would() -> None:
+    here = world()
+    session = cut(here, 8, 30, 56, 4, 12)
+    plan = WHOLE._replace(samples=40)
+    plain, half = (
+        label_weights(here, session, plan._replace(balance=b), HALVES) for b in (0.0, 0.5)
+    )
+    assert half / half.sum() == pytest.approx(plain**0.5 / (plain**0.5).sum(), rel=1e-3)
 
 
 def test_balanced_labels_that_are_not_there_do_not_count() -> None:
@@ -349,7 +359,7 @@ def test_balanced_labels_that_are_not_there_do_not_count() -> None:
     there = list(here.sessions[1].labels)
     shards = {device: rows[:20] for device, rows in here.sessions[1].shards.items()}
     session = replace(here.sessions[1], shards=shards)
-    counts = label_weights(here, session, WHOLE._replace(balanced=True), HALVES)
+    counts = label_weights(here, session, WHOLE._replace(balance=1.0), HALVES)
     assert 0 < len(there) < 10
     assert counts[there] == pytest.approx(np.full(len(there), counts.sum() / len(there)), rel=1e-3)
     assert np.delete(counts, there) == pytest.approx(np.zeros(10 - len(there)), abs=1e-2)
@@ -405,7 +415,7 @@ def test_what_is_charged_by_hand(balanced: bool) -> None:
     """Softmax regression on digits: 650 parameters, ten labels; four devices, five samples each."""
     here = world()
     (track,) = new_tracks(here, methods_of(here))
-    plan = SurveyPlan(devices=4, samples=5, balanced=balanced)
+    plan = SurveyPlan(devices=4, samples=5, balance=0.5 * balanced)
     panel = SimulatedPanel(here, here.sessions[1], models(here, 2), plan, track)
     basis, counts = 2 * 2 * 650, 10 * 4 if balanced else 0
     sent = Cost(broadcasts=2, bytes_down=basis + counts, bytes_up=4 * counts, questions=1)

@@ -221,7 +221,7 @@ def test_a_start_probes_and_keeps_what_its_record_says(name: str) -> None:
         ("learned", {"margin": -0.5}, r"margin = -0\.5 is refused"),
         ("learned", {"margin": math.inf}, r"margin = inf is refused"),
         ("learned", {"compression": "int4"}, r"'fp32', 'bf16' or 'int8'"),
-        ("learned", {"balanced": "often"}, r"balanced = 'often' is refused"),
+        ("learned", {"balance": 1.5}, r"balance = 1.5 is refused"),
         ("learned", {"trim": 0.5}, r"trim = 0\.5 is refused"),
         ("learned", {"trim": -0.1}, r"trim = -0\.1 is refused"),
         ("learned", {"model": 4}, r"no parameter 'model': did you mean models\?"),

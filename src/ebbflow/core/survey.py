@@ -34,8 +34,9 @@ class SurveyPlan(NamedTuple):
         devices: The most devices that are asked; of more present, so many are drawn.
         samples: Samples in each half of a device's sample.
         groups: The groups of devices whose sums are formed separately.
-        balanced: Whether every label counts the same. The devices first add up how much their
-            samples of each label count, and the server sends the sum to all of them.
+        balance: How far labels are made to count alike, from 0 (as they come) to 1. The devices
+            first add up how much their samples of each label count, and the server sends the sums
+            to all of them; a sample then counts with the power -balance of its label's sum.
         compression: How the basis is sent.
         least: The fewest devices of a group. Where there are not enough devices for that, there are
             fewer groups, but at least one.
@@ -44,7 +45,7 @@ class SurveyPlan(NamedTuple):
     devices: int = 20
     samples: int = 32
     groups: int = 5
-    balanced: bool = True
+    balance: float = 0.5
     compression: Compression = "bf16"
     least: int = 2
 

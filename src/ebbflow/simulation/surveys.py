@@ -71,7 +71,7 @@ class SimulatedPanel:
         layout, buffers = world.model.layout, world.model.buffer_layout
         down = basis_bytes(layout.total, buffers.total, len(models), plan.compression)
         up = 0
-        if plan.balanced:  # the sum of label counts goes up, and comes back to all
+        if plan.balance > 0:  # the sum of label counts goes up, and comes back to all
             up = SCALAR * world.dataset.classes
             down += up
         # Logits that are linear in theta are computed once, for all models, and then mixed.
@@ -150,10 +150,10 @@ class SimulatedPanel:
                 of_groups.append((np.concatenate(drawn), np.concatenate(each)))
         examples = world.dataset.train
         factors = np.ones(world.dataset.classes)
-        if plan.balanced:
-            factors = _balancing(
-                examples.y.cpu().numpy(), [*rows["learn"], *rows["judge"]], len(factors)
-            )
+        if plan.balance > 0:
+            sampled = [*rows["learn"], *rows["judge"]]
+            labels = examples.y.cpu().numpy()
+            factors = _balancing(labels, sampled, len(factors), plan.balance)
         layout = world.model.layout
         basis = basis_of(world.model, received(models, layout, plan.compression))
         basis = basis.to(examples.x.device)
@@ -178,13 +178,18 @@ def _sample(world: World, session: Session, device: int, samples: int) -> dict[H
     return {"learn": rows[:middle], "judge": rows[middle:] if len(rows) > 1 else rows}
 
 
-def _balancing(y: Indices, sampled: Iterable[tuple[Indices, Array]], classes: int) -> Array:
-    """Return the factor by which the samples of each label count, so that all labels count alike.
+def _balancing(
+    y: Indices, sampled: Iterable[tuple[Indices, Array]], classes: int, balance: float
+) -> Array:
+    """Return the factor by which the samples of each label count.
 
-    The devices add up what their samples count by label; nobody learns who holds which.
+    The devices add up what their samples count by label; nobody learns who holds which. A factor is
+    the sum of a label that all would have if they were equal, over its own, to the power of
+    ``balance``: with 1, all labels count alike.
     """
     counts = np.zeros(classes)
     for rows, weights in sampled:
         counts += np.bincount(y[rows], weights, classes)
     present = counts > 0
-    return np.where(present, counts.sum() / (present.sum() * np.maximum(counts, 1e-300)), 0.0)
+    ratios = counts.sum() / (present.sum() * np.maximum(counts, 1e-300))
+    return np.where(present, ratios**balance, 0.0)

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from ebbflow.core.ranges import AtLeastTwo, NotNegative, Trim, Whole
+from ebbflow.core.ranges import AtLeastTwo, NotNegative, Share, Trim, Whole
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
 from ebbflow.core.types import ModelState, PastSession
@@ -35,7 +35,7 @@ def learned(
     devices: Whole = 20,
     samples: Whole = 32,
     groups: Whole = 5,
-    balanced: bool = True,
+    balance: Share = 0.5,
     compression: Compression = "bf16",
     margin: NotNegative = 0.0,
     negative: bool = True,
@@ -49,14 +49,15 @@ def learned(
         samples: Samples of each device in each of two halves, to learn from and to judge by.
         groups: Groups of devices whose sums are kept apart, to see how well what some devices have
             chosen suits the others.
-        balanced: Whether every label counts the same; needs the sum of all devices' label counts.
+        balance: How far labels are made to count alike, from 0 (as they come) to 1; above 0 it
+            needs the sums of all devices' label counts.
         compression: How the models are sent for the search; the server mixes in full precision.
         margin: Standard errors within which the simplest start is preferred to the best one.
         negative: Whether weights may be negative: "go on, and add what that session learnt".
         trim: The share of groups that is left out of every mean at either end, against devices that
             answer wrongly; 0.2 with ``groups = 10`` bears two of 20 devices.
     """
-    plan = SurveyPlan(devices, samples, groups, balanced, compression)
+    plan = SurveyPlan(devices, samples, groups, balance, compression)
 
     def choose(situation: Situation) -> StartingPoint:
         basis = basis_models(situation, models)
