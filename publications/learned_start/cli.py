@@ -78,8 +78,8 @@ def regret(families: Families, seeds: SeedList = None, results: Results = None) 
         found = [lead for cell in done for lead in leads(cell, read_rows(cell, folder))]
         console.print(f"{family}: {len(done)} of {len(cells)} cells are done")
         if found:
-            console.print(regret_table(found))
-            console.print(worst_table(found))
+            console.print(regret_table(found).for_terminal())
+            console.print(worst_table(found).for_terminal())
 
 
 @app.command("run")
@@ -122,8 +122,8 @@ def leads(
     for family in families:
         rows = rows_of(list(_family(compared, family)(numbers)), results or TRAJECTORIES)
         if rows:
-            Console().print(first_table(rows))
-            Console().print(lead_table(rows))
+            Console().print(first_table(rows).for_terminal())
+            Console().print(lead_table(rows).for_terminal())
 
 
 @app.command("within")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +13,9 @@ from learned_start.keeping import RESULTS, is_done, read_rows
 from learned_start.regret import Lead, leads, summarise
 from learned_start.rules import LEARNED, SIMPLE
 from learned_start.settings import DESIGN_SEEDS, FAMILIES, TEST_SEEDS, cells_of
+from learned_start.tables import first_table, lead_table, regret_table
 from learned_start.trajectories import FAMILIES as TRAJECTORY_FAMILIES
-from learned_start.trajectories import MARKS, TRAJECTORIES, Row, churn_rows, rows_of
+from learned_start.trajectories import TRAJECTORIES, churn_rows, rows_of
 from learned_start.within import EVERY, read_within
 
 PAGE = CHECKOUT / "docs" / "learned-start.md"
@@ -28,7 +28,7 @@ FORKED = ("softmax", "fast", "mlp", "texts", "images")
 def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS) -> None:
     """Write every table of the page, and the one in the README."""
     found, _, _ = kept_leads("softmax", DESIGN_SEEDS, results)
-    front = filled(readme.read_text(encoding="utf-8"), "forks", table(HEAD, _summary_rows(found)))
+    front = filled(readme.read_text(encoding="utf-8"), "forks", regret_table(found).markdown())
     write_atomically(readme, front.encode())
     text = page.read_text(encoding="utf-8")
     for name, block in (
@@ -57,31 +57,6 @@ def kept_leads(family: str, seeds: Sequence[int], results: Path) -> tuple[list[L
 
 # --- forks ---------------------------------------------------------------------------------------
 
-HEAD = [
-    "start",
-    "transitions",
-    "mean",
-    "worst",
-    "at most 0.5 behind",
-    "more than 1 behind",
-    "ahead",
-]
-
-
-def _summary_rows(found: Sequence[Lead]) -> list[list[str]]:
-    return [
-        [
-            f"**{row.rule}**" if row.rule == LEARNED else row.rule,
-            str(row.transitions),
-            f"{row.mean:+.2f}",
-            f"{row.worst:+.2f}",
-            f"{row.within_half:.1%}",
-            str(row.beyond_one),
-            f"{row.ahead:.0%}",
-        ]
-        for row in summarise(found)
-    ]
-
 
 def forks(results: Path) -> str:
     """Return a table of leads for every family and set of seeds."""
@@ -93,7 +68,7 @@ def forks(results: Path) -> str:
                 parts.append(f"{FAMILIES[family].title}, seeds {seeds}: not run.\n")
                 continue
             about = f"{FAMILIES[family].title}, seeds {seeds} ({done} of {every} cells):\n"
-            parts.append(f"{about}\n{table(HEAD, _summary_rows(found))}")
+            parts.append(f"{about}\n{regret_table(found).markdown()}")
             if any(lead.noise is not None for lead in found):
                 parts.append(_single(found))
     return "\n".join(parts)
@@ -121,7 +96,7 @@ def strangers(results: Path) -> str:
         ("two_shard", "most labels are known"),
     ):
         here = [lead for lead in found if f"-{name}-" in lead.cell]
-        parts.append(f"All devices are new, and {about}:\n\n{table(HEAD, _summary_rows(here))}")
+        parts.append(f"All devices are new, and {about}:\n\n{regret_table(here).markdown()}")
     return "\n".join(parts)
 
 
@@ -134,7 +109,7 @@ def sensitivity(results: Path) -> str:
         "MNIST, FedAvg; Two-Shard, Distinct, and overlaps 0.0 and 0.8; seeds 100 to 300 "
         f"({done} of {every} cells):\n"
     )
-    return f"{about}\n{table(HEAD, _summary_rows(found))}"
+    return f"{about}\n{regret_table(found).markdown()}"
 
 
 def malice(results: Path) -> str:
@@ -197,34 +172,8 @@ def trajectories(results: Path) -> str:
                 f"{title}, seeds {seeds}. A row is a setting, an algorithm and a transition; shown "
                 "is the mean accuracy over its first ten rounds:\n"
             )
-            parts.append(f"{about}\n{_first(rows)}\n{_leads(rows)}")
+            parts.append(f"{about}\n{first_table(rows).markdown()}\n{lead_table(rows).markdown()}")
     return "\n".join(parts)
-
-
-def _first(rows: Sequence[Row]) -> str:
-    methods = list(dict.fromkeys(method for row in rows for method in row.curves))
-    lines = []
-    for name in [*dict.fromkeys(row.setting for row in rows), "all"]:
-        here = [row for row in rows if name in (row.setting, "all")]
-        wins = Counter(row.first for row in here)
-        cells = []
-        for method in methods:
-            values = [row.window(method) for row in here if method in row.curves]
-            cells.append(f"{fmean(values):.1f} ({wins[method]})" if values else "")
-        lines.append([name, str(len(here)), *cells])
-    return table(["setting", "rows", *(f"{method} (first)" for method in methods)], lines)
-
-
-def _leads(rows: Sequence[Row]) -> str:
-    marks = [*MARKS, None]
-    lines = []
-    for setting in dict.fromkeys(row.setting for row in rows):
-        here = [row for row in rows if row.setting == setting]
-        for method in (LEARNED, "warm_start"):
-            found = [fmean(row.lead(method, "previous", mark) for row in here) for mark in marks]
-            lines.append([setting, method, *(f"{lead:+.1f}" for lead in found)])
-    head = ["setting", "lead over previous", *("last" if m is None else f"{m}" for m in marks)]
-    return table(head, lines)
 
 
 def churn(results: Path) -> str:

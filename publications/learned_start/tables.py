@@ -1,69 +1,95 @@
-"""Tables of leads, for a terminal."""
+"""Tables of leads, the same for a terminal and for a page: a head, and rows of text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from rich.table import Table
 
+from ebbflow.report import markdown
 from learned_start.regret import Lead, summarise
 from learned_start.rules import LEARNED
 from learned_start.trajectories import MARKS, Row
 
 
-def regret_table(leads: Sequence[Lead]) -> Table:
-    """Return a table of every start's lead over the best simple one."""
-    table = Table(
-        "start", "transitions", "mean", "worst", "at most 0.5 behind", "> 1 behind", "ahead"
-    )
-    for row in summarise(leads):
-        table.add_row(
-            row.rule,
+class TextTable(NamedTuple):
+    """A table of text."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None = None
+
+    def markdown(self) -> str:
+        """Return it for a page."""
+        return markdown.table(self.head, self.rows)
+
+    def for_terminal(self) -> Table:
+        """Return it for a terminal."""
+        table = Table(*self.head, title=self.title)
+        for row in self.rows:
+            table.add_row(*(cell.replace("**", "") for cell in row))
+        return table
+
+
+def regret_table(leads: Sequence[Lead]) -> TextTable:
+    """Return every start's lead over the best simple one."""
+    head = ("transitions", "mean", "worst", "at most 0.5 behind", "more than 1 behind", "ahead")
+    rows = [
+        [
+            f"**{row.rule}**" if row.rule == LEARNED else row.rule,
             str(row.transitions),
             f"{row.mean:+.2f}",
             f"{row.worst:+.2f}",
             f"{row.within_half:.1%}",
             str(row.beyond_one),
             f"{row.ahead:.0%}",
-        )
-    return table
+        ]
+        for row in summarise(leads)
+    ]
+    return TextTable(("start", *head), rows)
 
 
-def worst_table(leads: Sequence[Lead], rule: str = LEARNED, most: int = 8) -> Table:
+def worst_table(leads: Sequence[Lead], rule: str = LEARNED, most: int = 8) -> TextTable:
     """Return the transitions at which a start is furthest behind."""
-    table = Table("cell", "session", "lead", "noise", title=f"{rule}: worst transitions")
     mine = sorted((lead for lead in leads if lead.rule == rule), key=lambda lead: lead.points)
-    for lead in mine[:most]:
-        noise = "" if lead.noise is None else f"{lead.noise:.2f}"
-        table.add_row(lead.cell, str(lead.session), f"{lead.points:+.2f}", noise)
-    return table
+    rows = [
+        [
+            lead.cell,
+            str(lead.session),
+            f"{lead.points:+.2f}",
+            "" if lead.noise is None else f"{lead.noise:.2f}",
+        ]
+        for lead in mine[:most]
+    ]
+    return TextTable(("cell", "session", "lead", "noise"), rows, f"{rule}: worst transitions")
 
 
-def first_table(rows: Sequence[Row]) -> Table:
-    """Return a table of how often each start is first, by setting."""
+def first_table(rows: Sequence[Row]) -> TextTable:
+    """Return each start's mean accuracy by setting, and in how many rows it is first."""
     methods = list(dict.fromkeys(method for row in rows for method in row.curves))
-    table = Table("setting", "rows", *(f"first: {method}" for method in methods), *methods)
-    settings = dict.fromkeys(row.setting for row in rows)
-    for name in [*settings, "all"]:
+    lines = []
+    for name in [*dict.fromkeys(row.setting for row in rows), "all"]:
         here = [row for row in rows if name in (row.setting, "all")]
         wins = Counter(row.first for row in here)
-        means = []
+        cells = []
         for method in methods:
             values = [row.window(method) for row in here if method in row.curves]
-            means.append(f"{fmean(values):.1f}" if values else "")
-        table.add_row(name, str(len(here)), *(str(wins[method]) for method in methods), *means)
-    return table
+            cells.append(f"{fmean(values):.1f} ({wins[method]})" if values else "")
+        lines.append([name, str(len(here)), *cells])
+    return TextTable(("setting", "rows", *(f"{method} (first)" for method in methods)), lines)
 
 
-def lead_table(rows: Sequence[Row]) -> Table:
-    """Return a table of mean leads over the carried-over model, after single rounds."""
+def lead_table(rows: Sequence[Row]) -> TextTable:
+    """Return mean leads over the carried-over model, after single rounds."""
     marks = [*MARKS, None]
-    table = Table("setting", "start", *("last" if mark is None else f"{mark}" for mark in marks))
+    lines = []
     for setting in dict.fromkeys(row.setting for row in rows):
         here = [row for row in rows if row.setting == setting]
         for method in (LEARNED, "warm_start"):
-            leads = [fmean(row.lead(method, "previous", mark) for row in here) for mark in marks]
-            table.add_row(setting, method, *(f"{lead:+.1f}" for lead in leads))
-    return table
+            found = [fmean(row.lead(method, "previous", mark) for row in here) for mark in marks]
+            lines.append([setting, method, *(f"{lead:+.1f}" for lead in found)])
+    shown = ("last" if mark is None else str(mark) for mark in marks)
+    return TextTable(("setting", "lead over previous", *shown), lines)
