@@ -18,7 +18,7 @@ from chang2025.cells import Cell
 from ebbflow import experiment
 from ebbflow.core.evaluate import labelled
 from ebbflow.core.files import sha256
-from ebbflow.core.local import Cohort, Engine
+from ebbflow.core.local import Engine
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.types import Session
 from ebbflow.sessions.memory import finish
@@ -26,7 +26,7 @@ from ebbflow.simulation.lockstep import Lockstep
 from ebbflow.simulation.methods import Method, methods_of
 from ebbflow.simulation.simulate import begin_session
 from ebbflow.simulation.tracks import Track, new_tracks
-from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from ebbflow.simulation.world import World, draw_round
 from ebbflow.starts import STARTS
 from learned_start.rules import LEARNED, Rule
 
@@ -131,7 +131,7 @@ def _session(
     begin_session(world, driver, session, engine)
     lockstep = Lockstep(world, [driver], engine)
     for t in range(1, session.rounds + 1):
-        lockstep.train(_cohort(world, session, t, 0), session.rounds)
+        lockstep.train(draw_round(world, session, t), session.rounds)
     finish(driver, session.index, world.rules)
     return rows
 
@@ -148,19 +148,12 @@ def _rounds(
     test = labelled(world.dataset.test, session.labels)
     forks = [replace(track) for track in tracks]
     lockstep = Lockstep(world, forks, engine)
+    purpose = f"local-{repeat}" if repeat else "local"  # the first draws are a run's own
     curves: list[list[float]] = []
     for t in range(1, min(cell.rounds, session.rounds) + 1):
-        lockstep.train(_cohort(world, session, t, repeat), session.rounds)
+        lockstep.train(draw_round(world, session, t, purpose), session.rounds)
         curves.append([accuracy for accuracy, _ in lockstep.evaluate(test)()])
     return [tuple(curve) for curve in zip(*curves, strict=True)]
-
-
-def _cohort(world: World, session: Session, t: int, repeat: int) -> Cohort:
-    """Draw a round's participants and mini-batches; those of the first repeat are a run's own."""
-    local, share = world.config.local, world.config.participation.share
-    present = draw_participants(world, session, t, "participants", share)
-    purpose = "local" if repeat == 0 else f"local-{repeat}"
-    return draw_cohort(world, session, t, present, local.steps, local.batch, purpose)
 
 
 def _signed(start: Start) -> Start:

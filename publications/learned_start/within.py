@@ -30,7 +30,7 @@ from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks
-from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from ebbflow.simulation.world import World, draw_round
 from ebbflow.starts.mixing import best_mixture
 
 ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "fedacg", "scaffold")
@@ -87,10 +87,7 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
         set_up_state(world, track, session, engine)
         lockstep = Lockstep(world, [track], engine)
         for t in range(1, ROUNDS + 1):
-            present = draw_participants(world, session, t, "participants", None)
-            local = config.local
-            cohort = draw_cohort(world, session, t, present, local.steps, local.batch, "local")
-            lockstep.train(cohort, ROUNDS)
+            lockstep.train(draw_round(world, session, t), ROUNDS)
             recent = [recent[0], *[*recent[1:], track.model][-RECENT:]]
             if learned and t % EVERY == 0:
                 # Other samples each time: draws are named by the session's number.

@@ -189,11 +189,8 @@ def expansion_passes(models: int) -> int:
 def _with_derivative(basis: Basis, alpha: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits ``[B, C]`` and their derivative in alpha ``[B, C, K]``."""
     with torch.no_grad():
-        if basis.model.hints.linear:
-            each = torch.stack(
-                [basis.logits(one, x) for one in torch.eye(len(alpha)).to(alpha)], -1
-            )
-            return each @ alpha, each
+        if basis.evaluated:
+            return x @ alpha, x
         buffers = basis.mixed_buffers(alpha)
         value = basis.logits(alpha, x, buffers)
         try:

@@ -25,7 +25,7 @@ from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.rounds import run_probe, set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from ebbflow.simulation.world import World, draw_round
 
 
 def simulate(
@@ -54,13 +54,13 @@ def simulate(
         lockstep = Lockstep(world, tracks, engine)
         if first == 1:
             scores = lockstep.evaluate(test)()
-            routes = lockstep.routes(_cohort(world, session, 1), session.rounds)
+            routes = lockstep.routes(draw_round(world, session, 1), session.rounds)
             events = start_events(world, session, tracks, scores, routes)
             for callback in callbacks:
                 callback.session_started(world, session, events)
         with Delayed() as reports:
             for t in range(first, session.rounds + 1):
-                cohort = _cohort(world, session, t)
+                cohort = draw_round(world, session, t)
                 lockstep.train(cohort, session.rounds)
                 scoring, snapshot = lockstep.evaluate(test), lockstep.snapshot()
                 reports.add(partial(_report, world, session, cohort, snapshot, scoring, callbacks))
@@ -80,13 +80,6 @@ def _remaining(
             yield session, 1
         elif session.index == done and completed > 0:
             yield session, completed + 1
-
-
-def _cohort(world: World, session: Session, t: int) -> Cohort:
-    """Draw A^(s,t), the participants of round t, and their mini-batches."""
-    local, share = world.config.local, world.config.participation.share
-    present = draw_participants(world, session, t, "participants", share)
-    return draw_cohort(world, session, t, present, local.steps, local.batch, "local")
 
 
 def begin_session(world: World, track: Track, session: Session, engine: Engine) -> None:

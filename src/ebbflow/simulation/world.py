@@ -94,3 +94,13 @@ def draw_cohort(
     shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
     names = (world.seed, purpose)
     return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards, weights)
+
+
+def draw_round(world: World, session: Session, t: int, purpose: str = "local") -> Cohort:
+    """Draw A^(s,t), the participants of round t, and their mini-batches.
+
+    Another ``purpose`` gives the same participants other mini-batches.
+    """
+    local, share = world.config.local, world.config.participation.share
+    present = draw_participants(world, session, t, "participants", share)
+    return draw_cohort(world, session, t, present, local.steps, local.batch, purpose)
