@@ -70,13 +70,18 @@ class ForkCell:
 
 
 class ForkRow(NamedTuple):
-    """One start at one transition: its accuracies (percent) after each of W rounds."""
+    """One start at one transition: its accuracies (percent) after each of W rounds.
+
+    ``warned`` says whether the start warned of something, such as answers that contradict each
+    other.
+    """
 
     session: int
     rule: str
     repeat: int
     accuracy: tuple[float, ...]
     mixture: dict[str, float]
+    warned: bool = False
 
     @property
     def window(self) -> float:
@@ -125,9 +130,10 @@ def _session(
         for repeat in range(cell.repeats):
             accuracies = _rounds(cell, world, engine, session, tracks, repeat)
             for track, accuracy in zip(tracks, accuracies, strict=True):
+                place = session.index, track.method.name, repeat
                 mixture = dict(track.start.mixture) if track.start else {}
-                row = ForkRow(session.index, track.method.name, repeat, accuracy, mixture)
-                rows.append(row)
+                warned = track.start is not None and bool(track.start.warnings)
+                rows.append(ForkRow(*place, accuracy, mixture, warned))
     begin_session(world, driver, session, engine)
     lockstep = Lockstep(world, [driver], engine)
     for t in range(1, session.rounds + 1):

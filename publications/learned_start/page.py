@@ -122,11 +122,8 @@ def malice(results: Path) -> str:
     for summary in summarise(found):
         if summary.rule in SIMPLE:
             continue
-        apart = [
-            lead.points - honest[lead.cell, lead.session]
-            for lead in found
-            if lead.rule == summary.rule
-        ]
+        mine = [lead for lead in found if lead.rule == summary.rule]
+        apart = [lead.points - honest[lead.cell, lead.session] for lead in mine]
         rows.append(
             [
                 summary.rule,
@@ -135,6 +132,7 @@ def malice(results: Path) -> str:
                 f"{fmean(apart):+.2f}",
                 f"{min(apart):+.2f}",
                 f"{sum(value >= -1 for value in apart) / len(apart):.0%}",
+                f"{sum(lead.warned for lead in mine) / len(mine):.0%}",
             ]
         )
     head = [
@@ -144,10 +142,11 @@ def malice(results: Path) -> str:
         "beside honest",
         "worst",
         "at most 1 below honest",
+        "warned",
     ]
     about = (
         "MNIST, FedAvg; Two-Shard, Distinct, and overlaps 0.0 and 0.8; seeds 100 to 300 "
-        f"({done} of {every} cells). *Guarded* is `groups = 10`, `trim = 0.2`:\n"
+        f"({done} of {every} cells):\n"
     )
     return f"{about}\n{table(head, rows)}"
 

@@ -13,7 +13,8 @@ from learned_start.rules import SIMPLE
 class Lead(NamedTuple):
     """A start at one transition: its points of accuracy above the best simple start.
 
-    ``noise`` is the standard deviation over repeats of the difference, if there are several.
+    ``noise`` is the standard deviation over repeats of the difference, if there are several;
+    ``warned`` says whether the start warned.
     """
 
     cell: str
@@ -21,6 +22,7 @@ class Lead(NamedTuple):
     rule: str
     points: float
     noise: float | None
+    warned: bool = False
 
 
 def leads(cell: ForkCell, rows: Sequence[ForkRow]) -> list[Lead]:
@@ -36,7 +38,9 @@ def leads(cell: ForkCell, rows: Sequence[ForkRow]) -> list[Lead]:
                 windows[rule, repeat] - most for repeat, most in zip(repeats, best, strict=True)
             ]
             noise = statistics.stdev(points) if len(points) > 1 else None
-            found.append(Lead(cell.name, session, rule, statistics.fmean(points), noise))
+            warned = any(row.warned for row in here if row.rule == rule)
+            mean = statistics.fmean(points)
+            found.append(Lead(cell.name, session, rule, mean, noise, warned))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.starts import STARTS
-from learned_start.disturbed import Attack, disturbed
+from learned_start.disturbed import ATTACKS, Attack, disturbed
 
 SIMPLE = ("previous", "average", "warm_start", "nearest", "initial")
 """The starts whose best, known only afterwards, regret is measured against."""
@@ -69,17 +69,7 @@ SENSITIVITY_RULES = (
     *(rule(how, compression=how) for how in ("fp32", "int8")),
 )
 
-GUARD = (("groups", 10), ("trim", 0.2))
-"""Parameters that bear two groups of devices that answer wrongly."""
-
-MALICE_RULES = (
-    *MAIN_RULES,
-    Rule("guarded", parameters=GUARD),
-    Rule("random", attack="random"),
-    Rule("random, guarded", parameters=GUARD, attack="random"),
-    Rule("adversarial", attack="adversarial"),
-    Rule("adversarial, guarded", parameters=GUARD, attack="adversarial"),
-)
+MALICE_RULES = (*MAIN_RULES, *(Rule(attack, attack=attack) for attack in ATTACKS))
 
 # --- denials -------------------------------------------------------------------------------------
 

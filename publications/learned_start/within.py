@@ -104,7 +104,7 @@ def _stepped(world: World, session: Session, models: Sequence[ModelState]) -> Mo
     """Return the best mixture of recent models."""
     models = [on_device(model, "cpu") for model in models]
     panel = SimulatedPanel(world, session, models, SurveyPlan())
-    weights = best_mixture(panel, len(models), range(len(models))).weights
+    weights = best_mixture(panel, len(models), range(len(models)))
     return on_device(mix(models, weights.tolist()), world.config.device)
 
 

@@ -13,16 +13,16 @@ from ebbflow import experiment
 from ebbflow.core.survey import Array, Half, Panel, SurveyPlan
 from ebbflow.core.types import ModelState
 from ebbflow.simulation.surveys import SimulatedPanel
+from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.learned import learned
-from ebbflow.starts.mixing import Search, best_mixture
+from ebbflow.starts.mixing import best_mixture
 from learned_start import disturbed as module
-from learned_start.disturbed import Attack, DisturbedPanel, disturbed
-from learned_start.rules import GUARD
+from learned_start.disturbed import ATTACKS, Attack, DisturbedPanel, disturbed
 from tests.learned_start.made import tiny
 from tests.learned_start.test_rules import Asked, situation
 from tests.starts.panels import CurvePanel, quadratic
 
-ATTACKS: tuple[Attack, ...] = ("random", "adversarial")
+MADE_UP: tuple[Attack, ...] = ("random", "adversarial")
 HALVES: tuple[Half, ...] = ("learn", "judge")
 ALONE = SurveyPlan(groups=99, least=1)
 """Every device in a group of its own, so that its answer can be seen."""
@@ -109,7 +109,7 @@ def lied(attack: Attack) -> tuple[list[Array], list[Array]]:
     return [kind[liars] for kind in said], [kind[honest] for kind in said]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", MADE_UP)
 def test_wrong_answers_stay_within_the_range_of_honest_ones(attack: Attack) -> None:
     slack = 1 + 1e-12  # answers are multiplied by weights and divided again
     for wrongly, honestly in zip(*lied(attack), strict=True):
@@ -134,6 +134,18 @@ def test_adversarial_answers_point_uphill_and_call_good_mixtures_bad() -> None:
     assert (np.sign(slopes) == -np.sign(honest[2].mean(0))).all()
     assert np.abs(slopes) == pytest.approx(np.abs(honest[2]).max())
     assert not curvatures.any()
+
+
+def test_consistent_answers_are_a_parabola_around_the_worst_model() -> None:
+    """As large at the models of the basis as the largest honest answer, with its derivatives."""
+    (losses, loss, slopes, curvatures), honest = lied("consistent")
+    worst, most = honest[0][:, :SIZE].mean(0).argmax(), honest[0][:, :SIZE].max()
+    away = HERE - np.eye(SIZE)[worst]
+    assert losses[:, worst] == pytest.approx(0, abs=1e-12)
+    assert losses[:, :SIZE].max() == pytest.approx(most)
+    assert loss == pytest.approx(most / 2 * away @ away)
+    assert slopes == pytest.approx(np.tile(most * away, (len(slopes), 1)))
+    assert curvatures == pytest.approx(np.tile(most * np.eye(SIZE), (len(curvatures), 1, 1)))
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -196,7 +208,7 @@ def test_a_disturbed_start_asks_every_device_alone() -> None:
     assert sum(point.mixture.values()) == pytest.approx(1)
 
 
-# --- the guard ----------------------------------------------------------------------------------
+# --- the check ----------------------------------------------------------------------------------
 
 TRUTH = np.array([1.4, -0.6, 0.2])
 """The mixture that all honest devices like best."""
@@ -208,24 +220,25 @@ def alike() -> CurvePanel:
     return CurvePanel([quadratic(1 + k / 7, TRUTH, curvature, 0.2) for k in range(20)])
 
 
-def chosen(attack: Attack, groups: int, trim: float) -> Array:
+def search(panel: Panel) -> Array:
+    return best_mixture(panel, SIZE, [0, 1])
+
+
+@pytest.mark.parametrize("attack", MADE_UP)
+@pytest.mark.parametrize("groups", [5, 10])
+def test_made_up_answers_are_found_and_left_out(attack: Attack, groups: int) -> None:
     panel = DisturbedPanel(alike(), SurveyPlan(groups=groups), attack, session=4)
-    return best_mixture(panel, SIZE, [0, 1], Search(trim=trim)).weights
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_the_guard_ignores_two_bad_groups(attack: Attack) -> None:
-    """At most two of ten groups are wrong, and the others agree: their middle is the truth."""
-    guard = dict(GUARD)
-    honest = best_mixture(alike(), SIZE, [0, 1]).weights
-    found = chosen(attack, int(guard["groups"]), float(guard["trim"]))
+    found, left_out = from_trusted_groups(panel, search)
+    honest = search(alike())
+    assert 1 <= left_out <= 2
     assert found == pytest.approx(honest, abs=1e-9)
-    assert alike().mean(found) == pytest.approx(0.2, abs=1e-4)
+    misled = search(DisturbedPanel(alike(), SurveyPlan(groups=groups), attack, session=4))
+    assert alike().mean(misled) > alike().mean(honest)
+    assert np.abs(misled - honest).max() > 1e-3
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_without_the_guard_the_truth_is_missed(attack: Attack) -> None:
-    honest = best_mixture(alike(), SIZE, [0, 1]).weights
-    found = chosen(attack, groups=5, trim=0.0)
-    assert np.abs(found - honest).max() > 1e-3
-    assert alike().mean(found) > alike().mean(honest)
+def test_answers_that_are_wrong_but_fit_together_are_not_found() -> None:
+    panel = DisturbedPanel(alike(), SurveyPlan(), "consistent", session=4)
+    found, left_out = from_trusted_groups(panel, search)
+    assert left_out == 0
+    assert alike().mean(found) > alike().mean(search(alike())) + 1e-3

@@ -152,5 +152,6 @@ def test_rows_are_kept_with_the_digits_that_matter() -> None:
             "repeat": 1,
             "accuracy": [33.333, 50.0],
             "mixture": {"carried": 0.6667, "pilot": 0.3333},
+            "warned": False,
         }
     ]

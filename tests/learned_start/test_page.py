@@ -159,16 +159,15 @@ def test_variants_and_wrong_answers_have_tables_of_their_own(tmp_path: Path) -> 
     assert rows["4 models"][:3] == ["1", "+2.00", "+2.00"]
     assert rows["8 samples"][:3] == ["1", "+0.00", "+0.00"]
     liars = levels([rule.name for rule in MALICE_RULES], {"random": 0.5, "adversarial": -4.0})
-    keep(cells_of("malice", DESIGN_SEEDS)[0], made_rows(liars), tmp_path)
+    made = [row._replace(warned=row.rule == "random") for row in made_rows(liars)]
+    keep(cells_of("malice", DESIGN_SEEDS)[0], made, tmp_path)
     rows = cells_in(malice(tmp_path))
     # The honest one leads by 1.5.
     assert rows == {
-        LEARNED: ["+1.50", "+1.50", "+0.00", "+0.00", "100%"],
-        "guarded": ["+0.00", "+0.00", "-1.50", "-1.50", "0%"],
-        "random": ["+0.50", "+0.50", "-1.00", "-1.00", "100%"],
-        "random, guarded": ["+0.00", "+0.00", "-1.50", "-1.50", "0%"],
-        "adversarial": ["-4.00", "-4.00", "-5.50", "-5.50", "0%"],
-        "adversarial, guarded": ["+0.00", "+0.00", "-1.50", "-1.50", "0%"],
+        LEARNED: ["+1.50", "+1.50", "+0.00", "+0.00", "100%", "0%"],
+        "random": ["+0.50", "+0.50", "-1.00", "-1.00", "100%", "100%"],
+        "adversarial": ["-4.00", "-4.00", "-5.50", "-5.50", "0%", "0%"],
+        "consistent": ["+0.00", "+0.00", "-1.50", "-1.50", "0%", "0%"],
     }
 
 

@@ -14,6 +14,7 @@ from ebbflow.core.start import Situation, Start, nobody_to_ask
 from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.starts import STARTS
+from learned_start.disturbed import ATTACKS
 from learned_start.rules import (
     LEARNED,
     MAIN_RULES,
@@ -116,16 +117,9 @@ def test_variants_differ_from_the_learned_start_in_one_thing() -> None:
         assert len(each.parameters) + (each.without is not None) == 1, each.name
 
 
-def test_wrong_answers_are_given_with_the_guard_and_without() -> None:
+def test_every_kind_of_wrong_answers_is_a_rule() -> None:
     extra = MALICE_RULES[len(MAIN_RULES) :]
-    guard = named("guarded").parameters
-    assert [(each.attack, each.parameters == guard) for each in extra] == [
-        (None, True),
-        ("random", False),
-        ("random", True),
-        ("adversarial", False),
-        ("adversarial", True),
-    ]
+    assert extra == tuple(Rule(attack, attack=attack) for attack in ATTACKS)
 
 
 # --- what they are -------------------------------------------------------------------------------

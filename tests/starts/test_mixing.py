@@ -22,7 +22,6 @@ from ebbflow.starts.mixing import (
     best_mixture,
     minimise,
     newton_step,
-    over_groups,
 )
 from tests.starts.panels import Curve, CurvePanel, SamplePanel, Samples, quadratic
 
@@ -32,7 +31,7 @@ seeds = st.integers(0, 10_000)
 
 
 def chosen(panel: Panel, size: int, finals: Sequence[int], search: Search = PLAIN) -> Array:
-    return best_mixture(panel, size, finals, search).weights
+    return best_mixture(panel, size, finals, search)
 
 
 def minimised(
@@ -427,57 +426,20 @@ def test_without_negative_weights_the_minimum_is_the_best_mixture(
     )
 
 
-# --- devices that answer wrongly -----------------------------------------------------------------
+# --- nothing in common with the past --------------------------------------------------------------
 
 
-@given(seeds, st.integers(1, 6))
-def test_without_trimming_a_mean_is_over_all_samples(seed: int, groups: int) -> None:
-    draw = np.random.default_rng(seed)
-    weight, means = draw.uniform(1, 9, size=groups), draw.normal(size=(groups, 2, 3))
-    sums = means * weight[:, None, None]
-    expected = np.average(means, axis=0, weights=weight)
-    np.testing.assert_allclose(over_groups(sums, weight, 0.0), expected, atol=1e-12)
-
-
-@given(seeds, st.integers(3, 12), st.floats(0, 0.49), st.sampled_from([-1e9, 1e9, np.inf]))
-def test_so_many_wrong_groups_as_are_trimmed_move_a_mean_no_further_than_right_ones(
-    seed: int, groups: int, trim: float, wrong: float
+@given(seeds, sizes, st.data())
+def test_where_no_simple_start_is_better_than_a_fresh_one_no_mixture_is_tried(
+    seed: int, size: int, data: st.DataObject
 ) -> None:
-    draw = np.random.default_rng(seed)
-    weight, means = draw.uniform(1, 9, size=groups), draw.normal(size=(groups, 4))
-    liars = int(trim * groups)
-    answers = np.concatenate([np.full((liars, 4), wrong), means[liars:]])
-    found = over_groups(answers * weight[:, None], weight, trim)
-    assert (found >= means[liars:].min(0) - 1e-9).all()
-    assert (found <= means[liars:].max(0) + 1e-9).all()
-
-
-def test_trimmed_two_of_ten_groups_that_lie_change_little() -> None:
-    honest = [0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7]
-    panel = CurvePanel(between(*honest, -40.0, -50.0))
-    assert chosen(panel, 2, [0])[1] < -5
-    assert chosen(panel, 2, [0], Search(trim=0.2)) == pytest.approx([0.5, 0.5], abs=0.15)
-
-
-def test_a_choice_against_most_groups_is_disputed() -> None:
-    """One of ten groups wants the first model so much that it outweighs all others."""
-    line = np.array([[0.0, 0.0], [0.0, 1.0]])
-    loud = quadratic(5.0, np.array([1.0, 0.0]), 30 * line)
-    panel = CurvePanel([loud, *between(*[1.0] * 9)], samples=1000)
-    assert best_mixture(panel, 2, [0]).disputed
-    trimmed = best_mixture(panel, 2, [0], Search(trim=0.1))
-    assert trimmed.weights.tolist() == [0, 1]
-    assert not trimmed.disputed
-
-
-def test_a_choice_that_all_groups_agree_on_is_not_disputed() -> None:
-    for wishes in ([1.0] * 10, [0.4, 0.5, 0.6], [0.5], [0.3, 0.7]):
-        assert not best_mixture(CurvePanel(between(*wishes), samples=1000), 2, [0]).disputed
-
-
-@pytest.mark.parametrize("groups", range(1, 5))
-def test_of_few_groups_none_is_left_out_of_all(groups: int) -> None:
-    panel = CurvePanel(quadratics(1, 3, groups), share=0.5)
-    found = chosen(panel, 3, [0, 1], Search(trim=0.49))
-    assert np.isfinite(found).all()
-    assert found.sum() == pytest.approx(1, abs=1e-9)
+    fresh = data.draw(st.integers(0, size - 1))
+    panel = CurvePanel(quadratics(seed, size))
+    simple = [panel.mean(weights) for weights in np.eye(size)]
+    panel.compared.clear()
+    found = best_mixture(panel, size, [], fresh=fresh)
+    if int(np.argmin(simple)) == fresh:
+        assert found.tolist() == np.eye(size)[fresh].tolist()
+        assert panel.compared == [(size, "learn")] and not panel.expanded
+    else:
+        assert found.tolist() == best_mixture(panel, size, []).tolist()

@@ -222,8 +222,6 @@ def test_a_start_probes_and_keeps_what_its_record_says(name: str) -> None:
         ("learned", {"margin": math.inf}, r"margin = inf is refused"),
         ("learned", {"compression": "int4"}, r"'fp32', 'bf16' or 'int8'"),
         ("learned", {"balance": 1.5}, r"balance = 1.5 is refused"),
-        ("learned", {"trim": 0.5}, r"trim = 0\.5 is refused"),
-        ("learned", {"trim": -0.1}, r"trim = -0\.1 is refused"),
         ("learned", {"model": 4}, r"no parameter 'model': did you mean models\?"),
         ("previous", {"scale": 1}, r"parameters\.previous\.scale = 1: previous has no parameters"),
     ],

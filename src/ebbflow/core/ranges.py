@@ -18,7 +18,5 @@ Whole = Annotated[int, Field(ge=1)]
 """A whole number from one on."""
 AtLeastTwo = Annotated[int, Field(ge=2)]
 """A whole number from two on."""
-Trim = Annotated[float, Field(ge=0, lt=0.5)]
-"""A share at either end: from zero to just below one half."""
 Share = Annotated[float, Field(ge=0, le=1)]
 """From zero to one."""

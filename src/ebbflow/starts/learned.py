@@ -13,20 +13,20 @@ from functools import partial
 
 import torch
 
-from ebbflow.core.ranges import AtLeastTwo, NotNegative, Share, Trim, Whole
+from ebbflow.core.ranges import AtLeastTwo, NotNegative, Share, Whole
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
+from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.mixing import Search, best_mixture
 
 Read = Callable[[], ModelState]
 """Reads a model, perhaps from disk."""
 
-DISPUTED = (
-    "a few groups of devices decide alone how the session starts, against all others: if some "
-    "devices may answer wrongly, set parameters.learned.groups = 10 and parameters.learned.trim = "
-    "0.2"
+LEFT_OUT = (
+    "answers of {} of the asked groups of devices contradict each other, as honest ones do not: "
+    "the start was learnt without these groups"
 )
 
 
@@ -39,7 +39,6 @@ def learned(
     compression: Compression = "bf16",
     margin: NotNegative = 0.0,
     negative: bool = True,
-    trim: Trim = 0.0,
 ) -> Start:
     """Return the start w^(s,1) = sum_k alpha_k b_k, with weights that the devices have chosen.
 
@@ -54,8 +53,6 @@ def learned(
         compression: How the models are sent for the search; the server mixes in full precision.
         margin: Standard errors within which the simplest start is preferred to the best one.
         negative: Whether weights may be negative: "go on, and add what that session learnt".
-        trim: The share of groups that is left out of every mean at either end, against devices that
-            answer wrongly; 0.2 with ``groups = 10`` bears two of 20 devices.
     """
     plan = SurveyPlan(devices, samples, groups, balance, compression)
 
@@ -66,14 +63,21 @@ def learned(
             return StartingPoint(situation.carried, kept=situation.carried)
         panel = situation.survey(list(basis.values()), plan)
         finals = [k for k, name in enumerate(names) if name.startswith(("carried", "final"))]
-        choice = best_mixture(panel, len(basis), finals, Search(margin, negative, trim))
-        weights = choice.weights.tolist()
-        model = mix(basis.values(), weights)
+        fresh = (k for k, model in enumerate(basis.values()) if _equal(model, situation.initial))
+        search = partial(
+            best_mixture,
+            size=len(basis),
+            finals=finals,
+            search=Search(margin, negative),
+            fresh=next(fresh, None),
+        )
+        weights, left_out = from_trusted_groups(panel, search)
+        model = mix(basis.values(), weights.tolist())
         return StartingPoint(
             model,
-            mixture=dict(zip(names, weights, strict=True)),
+            mixture=dict(zip(names, weights.tolist(), strict=True)),
             kept=model,
-            warnings=(DISPUTED,) if choice.disputed else (),
+            warnings=(LEFT_OUT.format(left_out),) if left_out else (),
         )
 
     return Start(choose)
@@ -101,8 +105,9 @@ def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
         *pairs[:2],
         *(start for past in situation.past[-1:] for start in _start_of(past)),
         ("initial", lambda: situation.initial),
+        *pairs[2:3],
         ("pilot", lambda: situation.pilot),
-        *pairs[2:],
+        *pairs[3:],
     ]
     basis: dict[str, ModelState] = {}
     for name, read in ordered:

@@ -20,18 +20,6 @@ RIDGES = (0.1, 0.01, 0.001)
 TOLERANCE = 1e-3  # a step that promises to lower the mean loss by less is not worth a question
 STEPS = 12  # the most steps for one ridge
 LARGEST_DAMPING = 1e4
-CLEARLY = 0.1  # nats by which a start must be worse for the user to be told
-
-
-class Choice(NamedTuple):
-    """The weights of a start, and whether the devices agree about it.
-
-    ``disputed`` says that without the two most extreme groups of devices another candidate would
-    have been taken, one that the chosen one is clearly worse than.
-    """
-
-    weights: Array
-    disputed: bool = False
 
 
 class Search(NamedTuple):
@@ -40,65 +28,53 @@ class Search(NamedTuple):
     Attributes:
         margin: Standard errors within which the simplest start is preferred to the best.
         negative: Whether weights may be negative.
-        trim: The share of groups that is left out of every mean, at either end: so many groups may
-            answer anything at all.
     """
 
     margin: float = 0.0
     negative: bool = True
-    trim: float = 0.0
 
 
 USUAL = Search()
 
 
-def best_mixture(panel: Panel, size: int, finals: Sequence[int], search: Search = USUAL) -> Choice:
-    """Return the best start that the panel knows of.
+def best_mixture(
+    panel: Panel,
+    size: int,
+    finals: Sequence[int],
+    search: Search = USUAL,
+    fresh: int | None = None,
+) -> Array:
+    """Return the weights of the best start that the panel knows of.
 
     Args:
         panel: The devices that answer.
         size: K, the number of models in the basis.
         finals: The places of final models in the basis: their average is a simple start.
         search: How to search.
+        fresh: The place of the initial model in the basis, if it is there. Where it is the best
+            simple start, the past has nothing to offer, and no mixture is tried: its loss would be
+            lower, but training would first have to undo what it is made of.
     """
     simple = list(np.eye(size))
     if len(finals) > 1:
         simple.append(np.eye(size)[list(finals)].mean(0))
     first = panel.losses(simple, "learn")
-    anchor = simple[int(_numbers(over_groups(first.loss, first.weight, search.trim)).argmin())]
+    best = int(_numbers(first.means).argmin())
+    anchor = simple[best]
+    if best == fresh:
+        return anchor
     fit = RidgeFit(anchor, panel.expansion(anchor, "learn"), anchor, RIDGES[0], search)
     fits = []
     for ridge in RIDGES:
         fit = minimise(panel, fit._replace(ridge=ridge))
         fits.append(fit)
-    chosen, disputed = _judged(panel, simple, fits, search)
+    chosen = _judged(panel, simple, fits, search.margin)
     if chosen < len(simple):
-        return Choice(simple[chosen], disputed)
+        return simple[chosen]
     fit = fits[chosen - len(simple)]
     refit = fit.with_more(panel.expansion(fit.mixture, "judge"))
-    both = panel.losses([fit.mixture, refit], "judge")
-    before, after = over_groups(both.loss, both.weight, search.trim)
-    return Choice(refit if after <= before else fit.mixture, disputed)
-
-
-def over_groups(sums: Array, weight: Array, trim: float) -> Array:
-    """Return the mean over all samples, from the sums of each group ``[G, ...]``.
-
-    With ``trim``, that share of the groups is left out at either end, entry by entry.
-
-    >>> over_groups(np.array([2.0, 4.0, 90.0]), np.ones(3), 0.0)
-    array(32.)
-    >>> over_groups(np.array([2.0, 4.0, 90.0]), np.ones(3), 0.34)
-    array(4.)
-    """
-    cut = min(int(trim * len(weight) + 1e-9), (len(weight) - 1) // 2)
-    if cut == 0:
-        return np.asarray(sums.sum(0) / weight.sum())
-    shape = (-1,) + (1,) * (sums.ndim - 1)
-    means = sums / weight.reshape(shape)
-    order = np.argsort(means, axis=0)[cut:-cut]
-    kept = np.take_along_axis(np.broadcast_to(weight.reshape(shape), sums.shape), order, 0)
-    return np.asarray(np.take_along_axis(sums, order, 0).sum(0) / kept.sum(0))
+    before, after = panel.losses([fit.mixture, refit], "judge").means
+    return refit if after <= before else fit.mixture
 
 
 class RidgeFit(NamedTuple):
@@ -112,12 +88,13 @@ class RidgeFit(NamedTuple):
 
     def objective(self, around: Expansion | None = None) -> tuple[float, Array, Array]:
         """Return the ridged mean loss, its slope and its curvature; by default those around it."""
-        around, trim = around or self.around, self.search.trim
+        weight, *sums = around or self.around
+        loss, slope, curvature = (each.sum(0) / weight.sum() for each in sums)
         moved = self.mixture - self.anchor
         return (
-            float(over_groups(around.loss, around.weight, trim) + self.ridge / 2 * moved @ moved),
-            over_groups(around.slope, around.weight, trim) + self.ridge * moved,
-            over_groups(around.curvature, around.weight, trim) + self.ridge * np.eye(len(moved)),
+            float(loss + self.ridge / 2 * moved @ moved),
+            slope + self.ridge * moved,
+            curvature + self.ridge * np.eye(len(moved)),
         )
 
     def step(self, around: Expansion | None = None, damping: float = 0.0) -> Array:
@@ -200,16 +177,14 @@ def _free_step(slope: Array, curvature: Array, total: float) -> Array:
     return step
 
 
-def _judged(
-    panel: Panel, simple: Sequence[Array], fits: Sequence[RidgeFit], search: Search
-) -> tuple[int, bool]:
+def _judged(panel: Panel, simple: Sequence[Array], fits: Sequence[RidgeFit], margin: float) -> int:
     """Return the place of the candidate with the least loss on the judging half.
 
     Candidates are the simple starts, then the learnt mixtures from the most cautious one on.
     Devices that were not asked hold the part 1 - share of the samples. How well a learnt mixture
     suits them is estimated by leaving groups of devices out: each group judges what the others
     have chosen. If the groups disagree, that is worse than what all have chosen together, and a
-    simple start wins. The second value is `Choice.disputed`.
+    simple start wins.
     """
     candidates = [*simple, *(fit.mixture for fit in fits)]
     count, unseen = len(candidates), 1 - panel.share
@@ -222,17 +197,13 @@ def _judged(
         by_others = np.einsum("gfg->gf", every)
         losses[:, len(simple) :] *= panel.share
         losses[:, len(simple) :] += unseen * by_others
-    losses = _numbers(losses)
-    means = over_groups(losses, sums.weight, search.trim)
+    means = _numbers(losses.sum(0) / sums.weight.sum())
     best = int(means.argmin())
-    chosen = next(
+    return next(
         place
         for place in range(count)
-        if means[place] <= means[best] + search.margin * sums.error(place, best)
+        if means[place] <= means[best] + margin * sums.error(place, best)
     )
-    # Would the groups have chosen otherwise without the most extreme ones?
-    trimmed = over_groups(losses, sums.weight, max(search.trim, 1 / len(groups)))
-    return chosen, bool(trimmed[chosen] - trimmed.min() > CLEARLY)
 
 
 def _numbers(losses: Array) -> Array:
