@@ -136,6 +136,16 @@ def within(seeds: SeedList = None, results: Results = None) -> None:
     run_within(DESIGN_SEEDS if seeds is None else seeds_of(seeds), results or RESULTS)
 
 
+@app.command("charged")
+def charged(seeds: SeedList = None, results: Results = None) -> None:
+    """Run the paper's settings with every start, and charge probes and surveys."""
+    from learned_start.charged import run_charged
+    from learned_start.keeping import RESULTS
+    from learned_start.settings import DESIGN_SEEDS
+
+    run_charged(DESIGN_SEEDS if seeds is None else seeds_of(seeds), results or RESULTS)
+
+
 @app.command("page")
 def page() -> None:
     """Write the tables and the picture of docs/learned-start.md from the kept results."""

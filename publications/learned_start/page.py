@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
 from chang2025.folders import CHECKOUT
 from ebbflow.core.files import write_atomically
 from ebbflow.report.markdown import filled, table
+from learned_start.charged import Downlink, read_charged
 from learned_start.keeping import RESULTS, is_done, read_rows
 from learned_start.regret import Lead, leads, summarise
 from learned_start.rules import LEARNED, SIMPLE
 from learned_start.settings import DESIGN_SEEDS, FAMILIES, TEST_SEEDS, cells_of
-from learned_start.tables import first_table, lead_table, regret_table
+from learned_start.tables import charged_table, first_table, lead_table, regret_table
 from learned_start.trajectories import FAMILIES as TRAJECTORY_FAMILIES
 from learned_start.trajectories import TRAJECTORIES, churn_rows, rows_of
-from learned_start.within import EVERY, read_within
+from learned_start.within import DEVICES, EVERY, at_equal_bytes, read_within
 
 PAGE = CHECKOUT / "docs" / "learned-start.md"
 README = CHECKOUT / "README.md"
@@ -38,6 +40,7 @@ def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS
         ("malice", malice(results)),
         ("trajectories", trajectories(results / TRAJECTORIES.name)),
         ("churn", churn(results / TRAJECTORIES.name)),
+        ("charged", charged(results)),
         ("within", within(results)),
     ):
         text = filled(text, name, block)
@@ -192,6 +195,24 @@ def churn(results: Path) -> str:
     return "\n".join(parts)
 
 
+def charged(results: Path) -> str:
+    """Return what every start needs and reaches with its probe or survey charged."""
+    parts = []
+    for seeds, numbers in SEEDS.items():
+        rows = read_charged(numbers, results)
+        if not rows:
+            parts.append(f"Seeds {seeds}: not run.\n")
+            continue
+        for downlink, about in (
+            ("unicast", "Every device gets a copy of its own"),
+            ("multicast", "One copy for all"),
+        ):
+            here = [row for row in rows if row.downlink == downlink]
+            shown = charged_table(here).markdown()
+            parts.append(f"{about} (`wireless.downlink = {downlink}`), seeds {seeds}:\n\n{shown}")
+    return "\n".join(parts)
+
+
 def within(results: Path) -> str:
     """Return accuracies with learned steps and without."""
     rows = read_within(results)
@@ -199,11 +220,15 @@ def within(results: Path) -> str:
         return "Not run.\n"
     lines = []
     for algorithm, steps in dict.fromkeys((row.algorithm, row.steps) for row in rows):
-        curves = [row.accuracy for row in rows if (row.algorithm, row.steps) == (algorithm, steps)]
-        mean = [fmean(values) for values in zip(*curves, strict=True)]
+        mine = [row for row in rows if (row.algorithm, row.steps) == (algorithm, steps)]
+        mean = [fmean(values) for values in zip(*(row.accuracy for row in mine), strict=True)]
+        equal = [fmean(at_equal_bytes(row, link) for row in mine) for link in get_args(Downlink)]
         shown = [f"{mean[mark - 1]:.1f}" for mark in (5, 10, 20, 40, len(mean))]
         name = f"{algorithm}, learned steps" if steps else algorithm
-        lines.append([name, *shown, f"{fmean(mean):.2f}", str(len(curves))])
-    head = ["algorithm", "round 5", "10", "20", "40", "60", "mean of all rounds", "seeds"]
-    about = f"MNIST, 30 devices with all labels, one session; a step every {EVERY} rounds:\n"
+        lines.append([name, *shown, *(f"{value:.2f}" for value in (fmean(mean), *equal))])
+    head = ["algorithm", "round 5", "10", "20", "40", "60", "mean of all rounds"]
+    head += [f"at equal bytes, {link}" for link in get_args(Downlink)]
+    seeds = len({row.seed for row in rows})
+    about = f"MNIST, {DEVICES} devices with all labels, one session, {seeds} seeds; a step every "
+    about += f"{EVERY} rounds:\n"
     return f"{about}\n{table(head, lines)}"

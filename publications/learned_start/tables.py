@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from ebbflow.report import markdown
+from learned_start.charged import AXES, METHODS, Axis, ChargedRow
 from learned_start.regret import Lead, summarise
 from learned_start.rules import LEARNED
 from learned_start.trajectories import MARKS, Row
@@ -93,3 +94,36 @@ def lead_table(rows: Sequence[Row]) -> TextTable:
             lines.append([setting, method, *(f"{lead:+.1f}" for lead in found)])
     shown = ("last" if mark is None else str(mark) for mark in marks)
     return TextTable(("setting", "lead over previous", *shown), lines)
+
+
+def charged_table(rows: Sequence[ChargedRow]) -> TextTable:
+    """Return what each start needs and how good it is, all charged, by setting.
+
+    What is needed is a mean over the transitions at which all starts reach the target.
+    """
+    head = ("setting", "start", "reached", *(f"{axis} to 95 %" for axis in AXES))
+    lines = []
+    for setting in [*dict.fromkeys(row.setting for row in rows), "all"]:
+        here = [row for row in rows if setting in (row.setting, "all")]
+        late = {_place(row) for row in here if row.needed is None}
+        for method in METHODS:
+            mine = [row for row in here if row.method == method]
+            common = [row for row in mine if _place(row) not in late]
+            reached = sum(row.needed is not None for row in mine)
+            needed = [_mean_needed(common, axis) for axis in AXES]
+            means = [f"{fmean(row.mean[axis] for row in mine):.1f}" for axis in AXES]
+            lines.append([setting, method, f"{reached} of {len(mine)}", *needed, *means])
+    return TextTable((*head, *(f"accuracy over {axis}" for axis in AXES)), lines)
+
+
+def _place(row: ChargedRow) -> tuple[str, int, int]:
+    return row.setting, row.seed, row.session
+
+
+def _mean_needed(rows: Sequence[ChargedRow], axis: Axis) -> str:
+    """Return the mean of what was needed, and how much of it the probe or survey takes."""
+    if not rows:
+        return ""
+    needed = fmean((row.needed or {})[axis] for row in rows)
+    bill = fmean(row.bill[axis] for row in rows)
+    return f"{needed:.3g} ({bill:.2g})" if bill else f"{needed:.3g}"

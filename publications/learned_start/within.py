@@ -32,6 +32,7 @@ from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks
 from ebbflow.simulation.world import World, draw_round
 from ebbflow.starts.mixing import best_mixture
+from learned_start.charged import Downlink, mean_within
 
 ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "fedacg", "scaffold")
 EVERY = 5
@@ -39,6 +40,7 @@ EVERY = 5
 RECENT = 6
 """Recent global models that are mixed, beside the initial one."""
 ROUNDS = 60
+DEVICES = 30
 
 
 class WithinRow(NamedTuple):
@@ -52,7 +54,7 @@ class WithinRow(NamedTuple):
 
 
 def setting(algorithm: str, seed: int) -> Cell:
-    """Return a single session with all labels on thirty devices."""
+    """Return a single session of devices with all labels."""
     values: dict[str, Any] = {
         "dataset": "mnist",
         "algorithm": [algorithm],
@@ -61,7 +63,7 @@ def setting(algorithm: str, seed: int) -> Cell:
         "sessions": 1,
         "rounds": ROUNDS,
         "partition.overlap": 1.0,
-        "partition.devices": 30,
+        "partition.devices": DEVICES,
     }
     return Cell(f"within-{algorithm}-s{seed}", values)
 
@@ -106,6 +108,24 @@ def _stepped(world: World, session: Session, models: Sequence[ModelState]) -> Mo
     panel = SimulatedPanel(world, session, models, SurveyPlan())
     weights = best_mixture(panel, len(models), range(len(models)))
     return on_device(mix(models, weights.tolist()), world.config.device)
+
+
+def step_bill(downlink: Downlink) -> float:
+    """Return the bytes of a learned step as a part of those of a round.
+
+    A round sends the model down and up; a step sends ``RECENT + 1`` models at half the precision to
+    some of the devices. A copy for all counts once.
+    """
+    unicast = downlink == "unicast"
+    asked, told = (min(SurveyPlan().devices, DEVICES), DEVICES) if unicast else (1, 1)
+    return (RECENT + 1) / 2 * asked / (told + DEVICES)
+
+
+def at_equal_bytes(row: WithinRow, downlink: Downlink) -> float:
+    """Return the mean accuracy over as many bytes as all rounds take without learned steps."""
+    bill = step_bill(downlink) if row.steps else 0.0
+    lengths = [1 + bill * (t % EVERY == 0) for t in range(1, len(row.accuracy) + 1)]
+    return mean_within(row.accuracy, lengths, budget=len(lengths))
 
 
 # --- keeping -------------------------------------------------------------------------------------

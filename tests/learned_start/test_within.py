@@ -16,9 +16,11 @@ from ebbflow.simulation.world import World
 from learned_start import within as module
 from learned_start.within import (
     WithinRow,
+    at_equal_bytes,
     read_within,
     run_within,
     setting,
+    step_bill,
     within,
     within_digest,
 )
@@ -149,3 +151,22 @@ def test_what_is_run_is_what_is_kept(tmp_path: Path) -> None:
     rows = read_within(tmp_path)
     assert [row[:3] for row in rows] == [(a, steps, 7) for a in TWO for steps in (False, True)]
     assert rows[1].accuracy == pytest.approx(within("fedavg", 7, True).accuracy, abs=0.005)
+
+
+# --- bytes --------------------------------------------------------------------------------------
+
+
+def test_a_step_moves_seven_models_at_half_the_precision() -> None:
+    """To 20 of 30 devices, where a round moves the model down to 30 and up from 30."""
+    assert step_bill("unicast") == pytest.approx(3.5 * 20 / 60)
+    assert step_bill("multicast") == pytest.approx(3.5 / 31)
+
+
+def test_at_equal_bytes_steps_are_paid_for_with_rounds() -> None:
+    level = (50.0,) * 60
+    plain, stepped = (WithinRow("fedavg", steps, 1, level) for steps in (False, True))
+    assert at_equal_bytes(plain, "unicast") == at_equal_bytes(stepped, "unicast")
+    rising = tuple(float(t) for t in range(60))
+    plain, stepped = (WithinRow("fedavg", steps, 1, rising) for steps in (False, True))
+    dear, cheap = (at_equal_bytes(stepped, link) for link in ("unicast", "multicast"))
+    assert dear < cheap < at_equal_bytes(plain, "unicast")
