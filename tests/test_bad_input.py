@@ -400,21 +400,28 @@ def _replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def _each(run: Path, pattern: str, change: Callable[[Path], object]) -> None:
+    paths = list(run.glob(pattern))
+    assert len(paths) == 2
+    for path in paths:
+        change(path)
+
+
 ENTRY = "history/*/warm_start/*/session-0002.safetensors"
 MANIFEST = "history/*/warm_start/*/manifest.json"
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], Sequence[str]]] = {
-    "checkpoint changed": (
-        lambda run: _flip(run, "checkpoint-*"),
-        ["run/checkpoint-1-4-2.safetensors", "checksum", "start a new run"],
+    "both checkpoints changed": (
+        lambda run: _each(run, "checkpoint-*.safetensors", lambda path: _flip(run, path.name)),
+        ["run/checkpoint-0000", "checksum", "start a new run"],
     ),
-    "checkpoint missing": (
-        lambda run: next(run.glob("checkpoint-*")).unlink(),
-        ["run/checkpoint-1-4-2.safetensors", "missing", "start a new run"],
+    "both checkpoints missing": (
+        lambda run: _each(run, "checkpoint-*.safetensors", Path.unlink),
+        ["run/checkpoint-0000", "missing", "start a new run"],
     ),
-    "checkpoint.json cut short": (
-        lambda run: os.truncate(run / "checkpoint.json", 30),
-        ["run/checkpoint.json", "start a new run"],
+    "both checkpoints cut short": (
+        lambda run: _each(run, "checkpoint-*.json", lambda path: os.truncate(path, 30)),
+        ["run/checkpoint-0000", "start a new run"],
     ),
     "history entry changed": (
         lambda run: _flip(run, ENTRY),

@@ -154,7 +154,8 @@ def test_compare_prints_the_table_and_where_everything_is(compared: tuple[Answer
     assert "session 4" in answer.out
     assert str(folder) in answer.out
     assert (folder / "accuracy.png").stat().st_size > 1000
-    assert {"config", "rows"} == json.loads((folder / "summary.json").read_text()).keys()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary.keys() == {"version", "config", "rows", "digest"}
 
 
 def test_progress_is_plain_lines_on_stderr(compared: tuple[Answer, Path]) -> None:

@@ -18,7 +18,8 @@ from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weigh
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Examples, Session, State
-from ebbflow.experiment import read_config, resume, run
+from ebbflow.experiment import resume, run
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import fingerprint
 from ebbflow.runs.records import Records, Round, read_manifest
 from ebbflow.simulation.callbacks import Callback

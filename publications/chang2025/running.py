@@ -22,6 +22,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.core.malloc import use_one_arena
 from ebbflow.core.processor import instructions
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import other_instructions
 from ebbflow.runs.records import CONFIG
 
@@ -150,7 +151,7 @@ def compute(cell: Cell, results: Path, runs: Path, keep: bool) -> None:
             "the paper's ResNets start from weights trained on ImageNet: give them by --weights, "
             "or choose --scale small"
         )
-    resumed = (folder / CONFIG).is_file() and digest(experiment.read_config(folder)) == cell.digest
+    resumed = (folder / CONFIG).is_file() and digest(read_config(folder)) == cell.digest
     if resumed and (warning := other_instructions(folder)):
         print(f"warning: {warning}", file=sys.stderr)
     with closing(progress_display(config)) as display:

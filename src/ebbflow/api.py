@@ -17,6 +17,7 @@ from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.report.progress import progress_display
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.records import Records
 
 Data = str | Path | Dataset | tuple[TorchDataset[Any], TorchDataset[Any]]
@@ -81,7 +82,7 @@ def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = 
     ``dataset`` is only needed if the run was started with data from Python.
     """
     loaded = _loaded(dataset)
-    with closing(progress_display(experiment.read_config(Path(folder)))) as display:
+    with closing(progress_display(read_config(Path(folder)))) as display:
         callbacks = [display] if progress else []
         return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError, unknown
@@ -25,8 +24,9 @@ from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
 from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
-from ebbflow.recording import Recorder, restore, rewind
+from ebbflow.recording import Recorder, Saved, restore, rewind
 from ebbflow.runs import records, retention
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import note_environment, other_instructions
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
@@ -81,14 +81,6 @@ def resume(
     return _run_in_folder(config, RunFolder.open(path), data, callbacks)
 
 
-def read_config(folder: Path) -> Config:
-    """Return the resolved configuration of a run folder."""
-    records.check_run(folder)
-    layers = Layers()
-    layers.add_file(folder / records.CONFIG)
-    return layers.config()
-
-
 class _InMemory(Callback):
     """Keeps all rounds and events in lists."""
 
@@ -127,25 +119,37 @@ def _run_in_folder(
         with _undisturbed():
             warning = other_instructions(folder.path)
             note_environment(folder.path, data)
-            checkpoint = rewind(folder, config)
-            if warning is not None:
-                folder.append(records.EVENTS, [{"event": "warning", "text": warning}])
-            done = config.seeds.index(checkpoint.seed) if checkpoint else 0
-            followers = [Recorder(folder), *callbacks]
+            saved = rewind(folder, config)
+            warnings = [*(saved.damaged if saved else ()), *([warning] if warning else [])]
+            folder.append(records.EVENTS, [{"event": "warning", "text": w} for w in warnings])
+            done = _seeds_done(config, saved)
+            recorder = Recorder(folder)
+            followers = [recorder, *callbacks]
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)
                 tracks = new_tracks(world, methods_of(world))
                 after = (0, 0)
-                if checkpoint and checkpoint.seed == seed:
-                    restore(folder, checkpoint, world, tracks)
-                    after = (checkpoint.session, checkpoint.round)
+                if saved and saved.checkpoint.seed == seed:
+                    restore(folder, saved, world, tracks)
+                    recorder.resumed(world, tracks)
+                    after = (saved.checkpoint.session, saved.checkpoint.round)
                 _simulate(world, tracks, followers, after)
+            recorder.finish()
         rounds = records.read_rounds(folder.path)
         summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
-        records.write_json(folder.path / records.SUMMARY, summary)
+        records.write_sealed(folder.path / records.SUMMARY, summary)
     finally:
         folder.close()
     return records.read_records(folder.path)
+
+
+def _seeds_done(config: Config, saved: Saved | None) -> int:
+    if saved is None:
+        return 0
+    seed = saved.checkpoint.seed
+    if seed not in config.seeds:
+        raise EbbflowError(f"{saved.checkpoint.path} is of seed {seed}, which the run has not")
+    return config.seeds.index(seed)
 
 
 def _simulate(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -16,15 +17,17 @@ from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import ModelState, Session, State
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import (
-    CHECKPOINT,
     Checkpoint,
+    checkpoint_paths,
+    prune,
     read_checkpoint,
     read_tensors,
     write_checkpoint,
 )
+from ebbflow.runs.configuration import check_unchanged
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store
-from ebbflow.runs.records import Round
+from ebbflow.runs.records import RESTORE, Round
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.events import cost_events
 from ebbflow.simulation.methods import Method, set_parameters
@@ -33,12 +36,21 @@ from ebbflow.simulation.world import World
 
 
 class Recorder(Callback):
-    """The callback that writes a run folder."""
+    """The callback that writes a run folder.
+
+    An entry of a history is deleted once neither its method nor one of the last two checkpoints
+    needs it.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self._saved_at = time.monotonic()
         self._session_began = time.monotonic()
+        self._needed: dict[Path, _Needed] = {}
+
+    def resumed(self, world: World, tracks: Sequence[Track]) -> None:
+        """Take note of what the checkpoint needs that these tracks have been restored from."""
+        self._note(world, tracks)
 
     def session_started(
         self, world: World, session: Session, events: Sequence[dict[str, Any]]
@@ -76,9 +88,32 @@ class Recorder(Callback):
                 for past in track.past
             ]
         self._save_checkpoint(world, session, 0, tracks)
-        for track in tracks:
-            store = store_of(self.folder, world, track.method)
-            store.keep([past.number for past in track.past])
+
+    def finish(self) -> None:
+        """Prove the last checkpoint of a finished run by reading it, then delete the one before."""
+        paths = checkpoint_paths(self.folder.path)
+        if len(paths) > 1:
+            last = read_checkpoint(paths[0])
+            self.folder.check_lines(last.lines)
+            read_tensors(last)
+            prune(self.folder, 1)
+        for needed in self._needed.values():
+            needed.store.keep(needed.now)
+
+    def _note(self, world: World, tracks: Sequence[Track]) -> None:
+        here = {
+            store.folder: (store, frozenset(past.number for past in track.past))
+            for track in tracks
+            for store in [store_of(self.folder, world, track.method)]
+        }
+        for folder, needed in self._needed.items():  # of an earlier seed
+            if folder not in here and needed.before != needed.now:
+                here[folder] = needed.store, needed.now
+        for folder, (store, now) in here.items():
+            former = self._needed.get(folder)
+            before = now if former is None else former.now
+            self._needed[folder] = _Needed(store, before, now)
+            store.keep(before | now)
 
     def _save_checkpoint(
         self, world: World, session: Session, t: int, tracks: Sequence[Track]
@@ -87,7 +122,16 @@ class Recorder(Callback):
         config = world.config.model_dump(mode="json")
         facts = [_facts(track) for track in tracks]
         write_checkpoint(self.folder, place, config, facts, _packed(tracks))
+        self._note(world, tracks)
         self._saved_at = time.monotonic()
+
+
+class _Needed(NamedTuple):
+    """The sessions of a history that the checkpoint before the last and the last one refer to."""
+
+    store: Store
+    before: frozenset[int]
+    now: frozenset[int]
 
 
 def store_of(folder: RunFolder, world: World, method: Method) -> Store:
@@ -101,54 +145,71 @@ def store_of(folder: RunFolder, world: World, method: Method) -> Store:
 # --- resuming from a checkpoint ------------------------------------------------------------------
 
 
-def rewind(folder: RunFolder, config: Config) -> Checkpoint | None:
-    """Truncate the line files to the last checkpoint and return it, or None if there is none."""
-    checkpoint = read_checkpoint(folder)
-    if checkpoint is not None:
-        _check_unchanged(checkpoint.config, config, folder)
-    folder.cut_lines(checkpoint.lengths if checkpoint else {})
-    return checkpoint
+class Saved(NamedTuple):
+    """A checkpoint with its tensors, and sentences on newer ones that could not be used."""
+
+    checkpoint: Checkpoint
+    tensors: dict[str, Tensor]
+    damaged: tuple[str, ...] = ()
 
 
-def restore(
-    folder: RunFolder, checkpoint: Checkpoint, world: World, tracks: Sequence[Track]
-) -> None:
+def rewind(folder: RunFolder, config: Config) -> Saved | None:
+    """Truncate the line files to the last intact checkpoint and return it, if there is one yet.
+
+    Raises an error if there are checkpoints, but none is intact.
+    """
+    saved = _last_intact(folder)
+    if saved is not None:
+        written = read_written(saved.checkpoint.config, str(saved.checkpoint.path))
+        check_unchanged(written, config, folder.path, set_parameters)
+    folder.cut_lines(saved.checkpoint.lines if saved else {})
+    return saved
+
+
+def _last_intact(folder: RunFolder) -> Saved | None:
+    damaged: list[str] = []
+    for path in checkpoint_paths(folder.path):
+        try:
+            checkpoint = read_checkpoint(path)
+            folder.check_lines(checkpoint.lines)
+            saved = Saved(checkpoint, read_tensors(checkpoint))
+        except EbbflowError as error:
+            damaged.append(str(error))
+            continue
+        at = f"went on from {path.name} ({checkpoint.place})"
+        return saved._replace(damaged=tuple(f"{sentence}; {at}" for sentence in damaged))
+    if damaged:
+        raise EbbflowError(damaged[0])
+    return None
+
+
+def restore(folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Track]) -> None:
     """Bring fresh tracks to where the checkpoint left them."""
-    tensors = read_tensors(folder, checkpoint)
+    checkpoint = saved.checkpoint
+    if checkpoint.session > len(world.sessions):
+        raise EbbflowError(f"{checkpoint.path} is of a longer run than this one: {RESTORE}")
     session = world.sessions[checkpoint.session - 1]
     # Earlier versions did not record the teacher's labels: the previous session's were used.
     usual = {"teacher_labels": list(world.labels_before(session))}
+    if [(t.method.group, t.method.name) for t in tracks] != [
+        (facts["algorithm"], facts["method"]) for facts in checkpoint.tracks
+    ]:
+        raise EbbflowError(f"{checkpoint.path} is of other methods than the run: {RESTORE}")
     for i, (track, written) in enumerate(zip(tracks, checkpoint.tracks, strict=True)):
         facts = usual | written
-        _unpack(track, facts, tensors, f"{i}/", world.config.device)
-        store = store_of(folder, world, track.method)
-        # Delete what a crash left behind: entries about to be deleted or rewritten.
-        store.keep(facts["entries"])
-        track.past = store.read_all(facts["entries"])
-        track.devices = session.devices
-
-
-def _check_unchanged(before: dict[str, Any], config: Config, folder: RunFolder) -> None:
-    """Raise an error if settings have changed; how the work is done may change."""
-    free = {"engine", "checkpoint", "device", "window"}
-    earlier = read_written(before, str(folder.path / CHECKPOINT))
-    then, now = _comparable(earlier), _comparable(config)
-    for key in then.keys() | now.keys():
-        if key not in free and then.get(key) != now.get(key):
+        try:
+            _unpack(track, facts, saved.tensors, f"{i}/", world)
+        except (KeyError, ValueError) as error:
             raise EbbflowError(
-                f"{folder.path / records.CONFIG}: {key} is {now.get(key)} and was {then.get(key)} "
-                "when the run was last saved: change it back, or start a new run"
-            )
-
-
-def _comparable(config: Config) -> dict[str, Any]:
-    parameters = set_parameters(config)
-    # The warm start's sketches do not change the weights by more than a mixture's rounding.
-    warm_start = parameters.pop("warm_start", {})
-    warm_start.pop("signature", None)
-    if warm_start:
-        parameters["warm_start"] = warm_start
-    return {**config.model_dump(mode="json"), "parameters": parameters}
+                f"{checkpoint.path} lacks the tensor {error}, or it has another shape: {RESTORE}"
+            ) from None
+        store = store_of(folder, world, track.method)
+        # Delete what a crash left behind: entries of sessions that are about to be computed again.
+        store.forget_after(checkpoint.session if checkpoint.round == 0 else checkpoint.session - 1)
+        track.past = store.read_all(facts["entries"])
+        if track.pilot is not None:
+            store.write_pilot_anew(track.pilot)
+        track.devices = session.devices
 
 
 def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
@@ -193,10 +254,16 @@ def _facts(track: Track) -> dict[str, Any]:
 
 
 def _unpack(
-    track: Track, facts: dict[str, Any], tensors: dict[str, Tensor], prefix: str, device: str
+    track: Track, facts: dict[str, Any], tensors: dict[str, Tensor], prefix: str, world: World
 ) -> None:
+    device = world.config.device
+    sizes = world.model.layout.total, world.model.buffer_layout.total
+
     def model(name: str) -> ModelState:
-        return ModelState(tensors[f"{prefix}{name}theta"], tensors[f"{prefix}{name}buffers"])
+        state = ModelState(tensors[f"{prefix}{name}theta"], tensors[f"{prefix}{name}buffers"])
+        if (tuple(state.theta.shape), tuple(state.buffers.shape)) != ((sizes[0],), (sizes[1],)):
+            raise ValueError(f"{prefix}{name}theta")
+        return state
 
     def state(where: str, names: Sequence[str]) -> State:
         return {name: tensors[f"{prefix}{where}{name}"].to(device) for name in names}

@@ -16,13 +16,14 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 import ebbflow
-from ebbflow import experiment
 from ebbflow.analysis.run_bounds import Findings, examine
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data import datasets
 from ebbflow.report.bound_tables import bound_picture, bound_tables
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.records import read_lines
 from ebbflow.simulation.roster import build_sessions
+from tests.run_folders import resealed
 from tests.test_cli import ebbflow as command
 
 SMALL = {"data.limit_train": 300, "local.steps": 2}
@@ -74,7 +75,7 @@ def test_rounds_follow_each_other(findings: Findings) -> None:
 
 def test_the_gap_is_that_of_the_stored_models(plain: Path, findings: Findings) -> None:
     """w^(s,1) from the recorded weights and the stored models, and F by hand."""
-    config = experiment.read_config(plain)
+    config = read_config(plain)
     data = datasets.load("digits", limit_train=300)
     for seed in (1, 2):
         sessions = {s.index: s for s in build_sessions(config, data, seed)}
@@ -188,9 +189,6 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_changed_data_are_refused(tmp_path: Path) -> None:
     folder = run(tmp_path / "changed", SMALL, sessions=1, rounds=1, seeds=[1])
-    path = folder / "environment.json"
-    environment = json.loads(path.read_text(encoding="utf-8"))
-    environment["dataset"]["digest"] = "0"
-    path.write_text(json.dumps(environment), encoding="utf-8")
+    resealed(folder / "environment.json", lambda facts: facts["dataset"].update(digest="0"))
     with pytest.raises(EbbflowError, match="its digest differs"):
         examine(folder)

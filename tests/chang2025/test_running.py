@@ -23,6 +23,7 @@ from ebbflow.runs.summary import curves
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
+from tests.run_folders import resealed
 
 VALUES: dict[str, Any] = {
     "dataset": "digits",
@@ -81,9 +82,7 @@ def test_a_cell_that_goes_on_with_other_instructions_warns(
     folder = tmp_path / "runs" / CELL.name
     with pytest.raises(KeyboardInterrupt):
         experiment.run(CELL.config, folder, callbacks=[Interruption(3)])
-    environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-    environment["instructions"] = {"torch": "DEFAULT"}
-    (folder / ENVIRONMENT).write_text(json.dumps(environment), encoding="utf-8")
+    resealed(folder / ENVIRONMENT, lambda facts: facts.update(instructions={"torch": "DEFAULT"}))
     compute(CELL, tmp_path / "results", tmp_path / "runs", keep=False)
     assert "started with other instructions" in capsys.readouterr().err
 

@@ -30,6 +30,7 @@ from ebbflow.core.registry import RegisteredAlgorithm, RegisteredStart
 from ebbflow.core.start import Start, StartingPoint
 from ebbflow.core.types import Gradient, Session, State, Theta
 from ebbflow.runs import checkpoint, records
+from ebbflow.runs.checkpoint import FORMER
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store, StoredSession
 from ebbflow.runs.records import Round
@@ -38,6 +39,7 @@ from ebbflow.simulation.world import World
 from ebbflow.starts import STARTS
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys, with_settings
+from tests.run_folders import made_old, resealed, saved
 from tests.test_cli import EXECUTABLE, ebbflow, tree
 
 SMALL: dict[str, Any] = {
@@ -233,12 +235,13 @@ def test_a_crash_between_history_and_checkpoint_loses_nothing(
 def start_elsewhere(folder: Path, instructions: dict[str, str] | None) -> None:
     """Stop a run, and let it seem to have been started with these instructions."""
     run_until_stopped(configured(**EVERY_ROUND), folder, 8)
-    path = folder / records.ENVIRONMENT
-    environment = json.loads(path.read_text())
-    environment["instructions"] = instructions
-    if instructions is None:  # a run of an earlier version
-        del environment["instructions"]
-    path.write_text(json.dumps(environment))
+
+    def elsewhere(environment: dict[str, Any]) -> None:
+        environment["instructions"] = instructions
+        if instructions is None:  # a run of an earlier version
+            del environment["instructions"]
+
+    resealed(folder / records.ENVIRONMENT, elsewhere)
 
 
 def run_warnings(folder: Path) -> list[str]:
@@ -500,7 +503,7 @@ def test_kept_states_and_teachers_survive(tmp_path: Path) -> None:
 def test_a_checkpoint_holds_the_teacher(tmp_path: Path) -> None:
     settings = {"methods": ["continuous", "previous"], "seeds": [1]}
     run_until_stopped(configured(**EVERY_ROUND, **settings), tmp_path / "run", 8)
-    checkpoint = json.loads((tmp_path / "run" / "checkpoint.json").read_text())
+    checkpoint = saved(tmp_path / "run")
     assert [track["teacher"] for track in checkpoint["tracks"]] == [True, False]
     tensors = load((tmp_path / "run" / checkpoint["tensors"]).read_bytes())
     below = tmp_path / "run" / records.HISTORY / "fedavg" / "continuous" / "seed-1"
@@ -541,7 +544,7 @@ def test_learned_starts_go_on_where_devices_change_and_few_sessions_are_kept(
 
 def test_a_checkpoint_holds_the_model_that_a_learned_session_began_with(tmp_path: Path) -> None:
     run_until_stopped(configured(**LEARNED, **EVERY_ROUND), tmp_path / "run", 8)
-    checkpoint = json.loads((tmp_path / "run" / "checkpoint.json").read_text())
+    checkpoint = saved(tmp_path / "run")
     assert [track["kept"] for track in checkpoint["tracks"]] == [True, False]
     tensors = load((tmp_path / "run" / checkpoint["tensors"]).read_bytes())
     experiment.resume(tmp_path / "run")
@@ -554,7 +557,8 @@ def test_a_checkpoint_holds_the_model_that_a_learned_session_began_with(tmp_path
 
 def test_a_checkpoint_of_an_earlier_version_goes_on_without_kept_starts(tmp_path: Path) -> None:
     run_until_stopped(configured(**EVERY_ROUND), tmp_path / "run", 8)
-    path = tmp_path / "run" / "checkpoint.json"
+    made_old(tmp_path / "run")
+    path = tmp_path / "run" / FORMER
     written = json.loads(path.read_text())
     for track in written["tracks"]:
         assert track.pop("kept") is False
@@ -663,7 +667,8 @@ def test_a_run_of_an_earlier_version_goes_on_though_settings_were_added_since(
     run = tmp_path / "run"
     config = with_settings("seeds=1", "rounds=2", "sessions=2", "partition.devices=3")
     wanted = experiment.run(config, run).rows
-    path = run / "checkpoint.json"
+    made_old(run)
+    path = run / FORMER
     checkpoint = json.loads(path.read_text())
     for added in ("wireless", "precision"):
         del checkpoint["config"][added]

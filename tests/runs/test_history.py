@@ -107,7 +107,7 @@ def test_the_manifest_holds_facts_and_checksums(store: Store) -> None:
     store.write(entry(5), devices=20, drew_on={"2": 1.0})
     store.write_pilot(entry(1).model)
     manifest = json.loads((store.folder / MANIFEST).read_text())
-    assert manifest["version"] == 1
+    assert manifest["version"] == 2
     content = (store.folder / FILE).read_bytes()
     assert manifest["files"][FILE] == {
         "session": 5,

@@ -27,6 +27,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.runs import records
+from ebbflow.runs.checkpoint import check_complete
+from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import fingerprint
 from ebbflow.runs.records import Round
 from ebbflow.simulation.callbacks import Callback
@@ -156,7 +158,8 @@ class Findings:
 
 def chosen(folder: Path, seeds: Sequence[int]) -> Config:
     """Return the configuration of a run with these seeds only, or with all if none is given."""
-    config = experiment.read_config(folder)
+    config = read_config(folder)
+    check_complete(folder)
     for seed in seeds:
         if seed not in config.seeds:
             known = ", ".join(map(str, config.seeds))
@@ -187,7 +190,7 @@ def examine(
     data = datasets.load(
         config.dataset, limit_train=config.data.limit_train, limit_test=config.data.limit_test
     )
-    before = records.read_json(folder / records.ENVIRONMENT).get("dataset", {})
+    before = records.read_sealed(folder / records.ENVIRONMENT).get("dataset", {})
     if before.get("digest") not in (None, fingerprint(data)):
         raise EbbflowError(
             f"the data set {data.name} is not the one that {folder} was made with (its digest "

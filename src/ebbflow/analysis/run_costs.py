@@ -39,7 +39,8 @@ from ebbflow.core import counters
 from ebbflow.core.counters import FLOAT, Cost, Payload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.rng import Name
-from ebbflow.runs.records import EVENTS, Round, read_lines, read_rounds
+from ebbflow.runs.checkpoint import check_complete
+from ebbflow.runs.records import Round, read_events, read_rounds
 from ebbflow.runs.summary import Key, transition
 from ebbflow.starts import STARTS
 
@@ -159,10 +160,11 @@ class Reached(NamedTuple):
 
 def run_costs(config: Config, model: ModelSize, folder: Path) -> list[Usage]:
     """Return what every method of a run spent in every session."""
+    check_complete(folder)
     rounds = read_rounds(folder)
     if not rounds:
         raise EbbflowError(f"{folder} holds no finished round yet: wait, or resume the run")
-    return usages(config, model, rounds, list(read_lines(folder / EVENTS)))
+    return usages(config, model, rounds, read_events(folder))
 
 
 def usages(
@@ -237,7 +239,7 @@ def usages(
 
 def mean_tasks(config: Config, model: ModelSize, folder: Path, algorithm: str) -> dict[str, Task]:
     """Return the task of a mean device in a round of training by method, from a run's records."""
-    _, counted = _starts_and_costs(read_lines(folder / EVENTS))
+    _, counted = _starts_and_costs(read_events(folder))
     payloads = _recorded_payloads(config, counted)
     usual = payload(algorithm, model.parameters)
     tasks = {}

@@ -16,9 +16,10 @@ from ebbflow.analysis.metrics import (
     WindowAccuracy,
     compared,
 )
-from ebbflow.config.merge import Layers
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs import records
+from ebbflow.runs.checkpoint import check_complete
+from ebbflow.runs.configuration import read_config
 
 Accounts = Mapping[tuple[str, str, int], Account]
 """What each method has cost, by algorithm, method and seed."""
@@ -42,16 +43,14 @@ def run_metrics(
     folder: Path, targets: Sequence[Target], reference: str | None = None
 ) -> RunMetrics:
     """Return the metrics of a run folder, in which at least one round must be finished."""
-    records.check_run(folder)
-    layers = Layers()
-    layers.add_file(folder / records.CONFIG)
-    config = layers.config()
+    config = read_config(folder)
+    check_complete(folder)
     rounds = records.read_rounds(folder)
     if not rounds:
         raise EbbflowError(
             f"{folder} holds no rounds yet: let it run on, or start it by `ebbflow resume {folder}`"
         )
-    events = list(records.read_lines(folder / records.EVENTS))
+    events = records.read_events(folder)
     methods = config.methods
     usual = REFERENCE if REFERENCE in methods else methods[0]
     try:

@@ -111,12 +111,9 @@ def _configured(
 ) -> Config:
     """Return a run's configuration, or the default, with presets, options and settings on top."""
     from ebbflow.config.merge import Layers, literal
-    from ebbflow.runs.records import CONFIG, check_run
+    from ebbflow.runs.configuration import run_layers
 
-    layers = Layers()
-    if folder is not None:
-        check_run(folder)
-        layers.add_file(folder / CONFIG)
+    layers = Layers() if folder is None else run_layers(folder)
     for name in presets:
         layers.add_preset(name)
     for key, (option, text) in options.items():

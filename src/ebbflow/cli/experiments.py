@@ -101,11 +101,12 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
     from ebbflow.core.malloc import use_one_arena
     from ebbflow.plugins import load_plugins
     from ebbflow.report.progress import progress_display
+    from ebbflow.runs.configuration import read_config
     from ebbflow.runs.environment import other_instructions
 
     use_one_arena()
     load_plugins(plugin or [])
-    config = experiment.read_config(folder)
+    config = read_config(folder)
     if warning := other_instructions(folder):
         typer.echo(f"warning: {warning}", err=True)
     with _resume_hint(folder), closing(progress_display(config)) as display:

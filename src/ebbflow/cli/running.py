@@ -7,6 +7,7 @@ import sys
 import typer
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import printable
 
 # An unknown option, a missing argument, a value of the wrong type. The name and module of their
 # common base class differ between versions of typer, some of which take it from click and some of
@@ -40,5 +41,5 @@ def run_app(app: typer.Typer, name: str) -> None:
 
 
 def _fail(name: str, sentence: str) -> None:
-    typer.echo(f"{name}: {sentence}", err=True)
+    typer.echo(f"{name}: {printable(sentence)}", err=True)
     sys.exit(2)

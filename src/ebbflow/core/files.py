@@ -27,11 +27,22 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
     except BaseException:  # an interrupt must not leave half a file either
         partial.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, so that a power cut does not take them away again."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's list of names to the disk."""
     # The new name must reach the disk as well, or a power cut could bring the old file back.
     handle = os.open(folder, os.O_RDONLY)
     try:

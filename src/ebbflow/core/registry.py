@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from ebbflow.core.errors import EbbflowError, unknown
+from ebbflow.core.names import NAME_RULE, is_name
 
 Built = TypeVar("Built")
 
@@ -121,6 +122,10 @@ class Registry(Mapping[str, Record]):
 
     def register(self, record: Record) -> None:
         """Add a record under its name, which must be new."""
+        if not is_name(record.name):
+            raise EbbflowError(
+                f"{_article(self.what)} {self.what} cannot be called {record.name!r}: {NAME_RULE}"
+            )
         if record.name in self._records:
             raise EbbflowError(
                 f"there is already {_article(self.what)} {self.what} called {record.name!r}: "

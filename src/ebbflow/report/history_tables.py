@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.kept_files import KeptFile, kept_files
-from ebbflow.runs.records import EVENTS, read_lines
+from ebbflow.runs.records import read_events
 from ebbflow.runs.summary import Key
 
 
@@ -77,7 +77,7 @@ def _starts(folder: Path) -> dict[Key, dict[str, Any]]:
     """Return the events "start" of a run by method, seed and session."""
     return {
         Key(event["algorithm"], event["method"], event["seed"], event["session"]): event
-        for event in read_lines(folder / EVENTS)
+        for event in read_events(folder)
         if event["event"] == "start"
     }
 

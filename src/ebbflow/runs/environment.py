@@ -78,7 +78,7 @@ def note_environment(folder: Path, data: Dataset) -> None:
     digest = fingerprint(data)
     path = folder / records.ENVIRONMENT
     if path.exists():
-        before = records.read_json(path).get("dataset")
+        before = records.read_sealed(path).get("dataset")
         if not isinstance(before, dict) or "digest" not in before:
             raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
         if before["digest"] != digest:
@@ -88,7 +88,7 @@ def note_environment(folder: Path, data: Dataset) -> None:
             )
         return
     libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
-    records.write_json(
+    records.write_sealed(
         path,
         {
             "python": platform.python_version(),
@@ -116,7 +116,7 @@ def other_instructions(folder: Path) -> str | None:
     path = folder / records.ENVIRONMENT
     if not path.exists() or (folder / records.SUMMARY).exists():
         return None
-    before, now = records.read_json(path).get("instructions"), processor.instructions()
+    before, now = records.read_sealed(path).get("instructions"), processor.instructions()
     if not isinstance(before, dict) or processor.described(before) == processor.described(now):
         return None
     return (

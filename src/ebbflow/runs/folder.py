@@ -8,9 +8,9 @@ only then are the entries deleted that the checkpoint no longer needs.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs import records
+from ebbflow.runs.plain import unshared
 
 LINE_FILES = (records.METRICS, records.EVENTS)
 """Files that a run appends lines to."""
@@ -30,6 +31,7 @@ class RunFolder:
         self.path = path
         self._lock = FileLock(path / ".lock")
         self._lines: dict[str, IO[bytes]] = {}
+        self._digests: dict[str, hashlib._Hash] = {}
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -52,6 +54,7 @@ class RunFolder:
         for file in self._lines.values():
             file.close()
         self._lines.clear()
+        self._digests.clear()
         self._lock.release()
 
     def discard(self) -> None:
@@ -64,34 +67,65 @@ class RunFolder:
 
     def append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
         """Append a line of JSON for each object."""
+        lines = b"".join(records.line_of(o) for o in objects)
         if name not in self._lines:
+            unshared(self.path / name)
+            self._digests[name] = _digest_of(self.path / name)
             self._lines[name] = (self.path / name).open("ab")
-        lines = "".join(json.dumps(o) + "\n" for o in objects)
-        self._lines[name].write(lines.encode())
+        self._lines[name].write(lines)
         self._lines[name].flush()
+        self._digests[name].update(lines)
 
-    def line_lengths(self) -> dict[str, int]:
-        """Return the lengths of the line files, after all their content has reached the disk."""
+    def line_states(self) -> dict[str, dict[str, Any]]:
+        """Return the length and digest of each line file, after all of it has reached the disk."""
         for file in self._lines.values():
             os.fsync(file.fileno())
-        # From the disk: after a resume, a file may not have been opened yet.
-        paths = [self.path / name for name in LINE_FILES]
-        return {path.name: path.stat().st_size for path in paths if path.exists()}
+        states = {}
+        for name in LINE_FILES:
+            path = self.path / name
+            if path.exists():
+                # From the disk: after a resume, a file may not have been opened yet.
+                digest = self._digests[name] if name in self._digests else _digest_of(path)
+                states[name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+        return states
 
-    def cut_lines(self, lengths: dict[str, int]) -> None:
+    def check_lines(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise an error if a line file does not begin as it was at a checkpoint."""
+        for name, state in states.items():
+            path = self.path / name
+            size = path.stat().st_size if path.exists() else 0
+            if size < state["bytes"]:
+                raise EbbflowError(
+                    f"{path} is shorter than when the run was last saved: {records.RESTORE}"
+                )
+            if state["sha256"] not in ("", _digest_of(path, state["bytes"]).hexdigest()):
+                records.read_rounds(self.path)  # may know the line
+                raise EbbflowError(
+                    f"{path} is not as it was when the run was last saved: {records.RESTORE}"
+                )
+
+    def cut_lines(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Truncate the line files to their lengths at a checkpoint."""
         for name in LINE_FILES:
-            lines = self.path / name
-            kept = lengths.get(name, 0)
-            size = lines.stat().st_size if lines.exists() else 0
-            if size < kept:
-                raise EbbflowError(
-                    f"{lines} is shorter than when the run was last saved: {records.RESTORE}"
-                )
-            if size > kept:
-                os.truncate(lines, kept)
+            path = self.path / name
+            kept = states.get(name, {}).get("bytes", 0)
+            if path.exists() and path.stat().st_size > kept:
+                unshared(path)
+                os.truncate(path, kept)
         records.read_rounds(self.path)  # notice a damaged line now rather than at the end
+        records.read_events(self.path)
 
     def history(self, algorithm: str, method: str, seed: int) -> Path:
         """Return the folder of a method's past sessions."""
         return self.path / records.HISTORY / algorithm / method / f"seed-{seed}"
+
+
+def _digest_of(path: Path, size: int | None = None) -> hashlib._Hash:
+    """Return the digest of a file's first bytes, or of all of it."""
+    digest, left = hashlib.sha256(), size
+    if path.exists():
+        with path.open("rb") as file:
+            while part := file.read(2**20 if left is None else min(2**20, left)):
+                digest.update(part)
+                left = None if left is None else left - len(part)
+    return digest

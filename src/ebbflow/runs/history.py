@@ -6,7 +6,6 @@ Nothing is pickled: opening a stranger's history runs none of their code.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +16,10 @@ from torch import Tensor
 
 from ebbflow.core import sketch, vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
-from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest
+from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest, write_sealed
 
 PILOT = "pilot.safetensors"
 STARTING = "start/"  # begins the names of the tensors of the model that a session began with
@@ -201,6 +200,13 @@ class Store:
         """Save the pilot model."""
         self._save(PILOT, self._tensors(pilot), {})
 
+    def write_pilot_anew(self, pilot: ModelState) -> None:
+        """Save the pilot model again if its file was damaged; it is in every checkpoint, too."""
+        try:
+            self._file(PILOT, self._files()).check()
+        except EbbflowError:
+            self.write_pilot(pilot)
+
     def read(self, session: int) -> PastSession:
         """Return one past session, after checking its checksum and its shape."""
         (entry,) = self.read_all([session])
@@ -227,6 +233,11 @@ class Store:
         for name in files.keys() - kept.keys():
             (self.folder / name).unlink(missing_ok=True)
 
+    def forget_after(self, session: int) -> None:
+        """Delete the entries of all later sessions."""
+        kept = [facts.get("session", 0) for facts in self._files().values()]
+        self.keep([number for number in kept if number <= session])
+
     def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> PastSession:
         file = self._file(_name(session), files)
         layout, buffer_layout, _ = self._shape
@@ -251,7 +262,7 @@ class Store:
         return theta | _named(model.buffers, self._shape.buffer_layout, f"{prefix}buffers")
 
     def _save(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         digest = write_atomically(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
         self._write_manifest(self._files() | {name: about})
@@ -261,8 +272,7 @@ class Store:
         return read_manifest(self.folder)
 
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
-        text = json.dumps({"version": 1, "files": dict(sorted(files.items()))}, indent=1)
-        write_atomically(self.folder / MANIFEST, text.encode())
+        write_sealed(self.folder / MANIFEST, {"files": dict(sorted(files.items()))})
 
 
 def _name(session: int) -> str:

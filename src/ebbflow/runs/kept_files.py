@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
+from ebbflow.core.names import is_name
 from ebbflow.runs.records import HISTORY, MANIFEST, check_run, read_manifest
+
+SEED = re.compile(r"seed-[0-9]{1,19}")
 
 
 class KeptFile(NamedTuple):
@@ -32,6 +37,11 @@ def kept_files(folder: Path) -> list[KeptFile]:
     files = []
     for manifest in sorted((folder / HISTORY).glob(f"*/*/seed-*/{MANIFEST}")):
         algorithm, method, seed = manifest.parts[-4:-1]
+        if not (is_name(algorithm) and is_name(method) and SEED.fullmatch(seed)):
+            raise EbbflowError(
+                f"{manifest.parent} is no folder of a history, which is called "
+                "ALGORITHM/METHOD/seed-NUMBER: remove it"
+            )
         number = int(seed.removeprefix("seed-"))
         for name, facts in read_manifest(manifest.parent).items():
             files.append(KeptFile(algorithm, method, number, manifest.parent / name, facts))

@@ -1,9 +1,16 @@
-"""The files of a run folder, read without importing torch."""
+"""The files of a run folder, read without importing torch.
+
+Damage is noticed wherever it happens. JSON files are *sealed*: their last key is the digest of all
+others. Every line of a line file ends with its own checksum. Tensor files have their digests in a
+sealed file.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +18,9 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import make_folder, sha256, write_atomically
+from ebbflow.runs.plain import check_plain
+from ebbflow.runs.schemas import Event, KeptFacts, RoundLine, checked
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -21,6 +30,12 @@ SUMMARY = "summary.json"
 HISTORY = "history"
 MANIFEST = "manifest.json"
 RESTORE = "restore the file, or start a new run"
+VERSION = 2
+"""Of the files of a run folder. Those of version 1 have neither seals nor checksums of lines."""
+LARGEST_JSON = 2**30
+LONGEST_LINE = 2**26
+KEPT_NAME = re.compile(r"(?:session-\d{4,9}|pilot)\.safetensors")
+"""The names of files in a history."""
 
 
 class Round(NamedTuple):
@@ -49,16 +64,29 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
             f"{path} already holds a run: resume it with `ebbflow resume {path}`, or choose "
             "another --out"
         )
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or not _unused(path)):
         raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
+    for parent in path.absolute().parents:
+        if (parent / CONFIG).exists() and (parent / METRICS).exists():
+            raise EbbflowError(f"{path} lies within the run {parent}: choose another --out")
+    # TOML has no null: values left out are filled in with the defaults again on reading.
+    text = tomli_w.dumps(_without_none(config))
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        # TOML has no null: values left out are filled in with the defaults again on reading.
-        write_atomically(path / CONFIG, tomli_w.dumps(_without_none(config)).encode())
+        make_folder(path)
+        write_atomically(path / CONFIG, f"{_SEAL}{sha256(text.encode())}\n{text}".encode())
     except OSError as error:
         raise EbbflowError(
             f"the run folder {path} cannot be written ({error.strerror}): choose another --out"
         ) from None
+
+
+def _unused(path: Path) -> bool:
+    """Whether a folder is empty, or holds only what a run left that was killed at once."""
+    return all(_LEFT_OVER.fullmatch(entry.name) for entry in path.iterdir())
+
+
+_SEAL = "# digest of what follows: "
+_LEFT_OVER = re.compile(r"\.lock|\.config\.toml\.[0-9]+-[0-9a-f]+\.tmp")
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +101,19 @@ def check_run(folder: Path) -> None:
     """Raise an error unless this is a run folder."""
     if not (folder / CONFIG).is_file():
         raise EbbflowError(f"{folder} holds no ebbflow run ({CONFIG} is missing): check the path")
+    check_plain(folder)
+
+
+def sealed_config(folder: Path) -> bool:
+    """Whether the configuration is as it was written when the run began.
+
+    Runs of earlier versions have no digest, and are taken to be.
+    """
+    content = (folder / CONFIG).read_bytes()
+    seal = re.match(re.escape(_SEAL).encode() + rb"([0-9a-f]{64})\n", content)
+    if seal is None:
+        return b"# digest" not in content[:200] and b"\nrounds" in content
+    return sha256(content[seal.end() :]) == seal[1].decode()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -96,32 +137,95 @@ class Records:
     folder: Path | None = None
 
 
+# --- lines ---------------------------------------------------------------------------------------
+
+_CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}')
+
+
+def line_of(content: Mapping[str, Any]) -> bytes:
+    """Return an object as a line of JSON that ends with its own checksum."""
+    text = json.dumps(content).encode()
+    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text)
+
+
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON Lines file, except a last line that a crash cut short."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith("\n"):
-                yield _object(line, f"{path}, line {number}")
+    with path.open("rb") as file:
+        number, checked = 0, True
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            where = f"{path}, line {number}"
+            if not line.endswith(b"\n"):
+                if len(line) == LONGEST_LINE:
+                    raise EbbflowError(f"{where} is longer than any line of a run: {RESTORE}")
+                return
+            text, checksum = _split(line)
+            # A file of version 1 has no checksums at all.
+            checked = checked if number > 1 else checksum is not None
+            if checked and (checksum is None or zlib.crc32(text) != checksum):
+                raise EbbflowError(f"{where} does not match its checksum: {RESTORE}")
+            yield _object(text, where)
+
+
+def _split(line: bytes) -> tuple[bytes, int | None]:
+    """Return a line's content, and its checksum if it has one."""
+    line = line.rstrip(b"\n")
+    found = _CHECKSUM.fullmatch(line[-20:])
+    return (line, None) if found is None else (line[:-20] + b"}", int(found[1], 16))
+
+
+# --- JSON ----------------------------------------------------------------------------------------
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file of a run folder."""
+    """Return the object in a JSON file."""
     try:
-        return _object(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise EbbflowError(f"{path} cannot be read ({error}): {RESTORE}") from None
+        if path.stat().st_size > LARGEST_JSON:
+            raise EbbflowError(f"{path} is larger than any file of a run: {RESTORE}")
+        return _object(path.read_bytes(), str(path))
+    except OSError as error:
+        reason = error.strerror or error
+        raise EbbflowError(f"{path} cannot be read ({reason}): {RESTORE}") from None
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Write an object as indented JSON with its digest, atomically."""
+    content = {"version": VERSION, **content}
+    write_json(path, {**content, "digest": _digest(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the object in a sealed file, without version and digest, after checking it."""
+    content = read_json(path)
+    digest, version = content.pop("digest", None), content.get("version", 1)
+    if digest is None and version == 1:
+        content.pop("version", None)
+        return content
+    if digest != _digest(content):
+        raise EbbflowError(f"{path} does not match its digest: {RESTORE}")
+    if version != VERSION:
+        raise EbbflowError(f"{path} is of version {version!r}, which this ebbflow does not know")
+    del content["version"]
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _object(text: bytes, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # not UTF-8, no JSON, or nested too deeply
         content = None
     if not isinstance(content, dict):
         raise EbbflowError(f"{where} is no JSON object: {RESTORE}")
     return content
+
+
+# --- what is in them -----------------------------------------------------------------------------
 
 
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
@@ -129,30 +233,36 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / MANIFEST
     if not path.exists():
         return {}
-    files = read_json(path).get("files")
-    if not isinstance(files, dict) or not all(
-        isinstance(facts, dict) and {"sha256", "bytes"} <= facts.keys() for facts in files.values()
-    ):
+    files = read_sealed(path).get("files")
+    if not isinstance(files, dict) or not all(map(KEPT_NAME.fullmatch, files)):
         raise EbbflowError(f"{path} is no manifest of a history: {RESTORE}")
-    return files
+    return {
+        name: checked(KeptFacts, facts, f"{path}, {name}", RESTORE) for name, facts in files.items()
+    }
 
 
 def read_rounds(folder: Path) -> list[Round]:
     """Return every round in a run folder."""
-    lines = enumerate(read_lines(folder / METRICS), start=1)
-    try:
-        return [Round(**line) for number, line in lines]
-    except TypeError:
-        raise EbbflowError(f"{folder / METRICS} is not of this version: {RESTORE}") from None
+    path = folder / METRICS
+    lines = enumerate(read_lines(path), start=1)
+    return [
+        Round(**checked(RoundLine, line, f"{path}, line {number}", RESTORE))
+        for number, line in lines
+    ]
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Return every event in a run folder."""
+    path = folder / EVENTS
+    lines = enumerate(read_lines(path), start=1)
+    return [checked(Event, line, f"{path}, line {number}", RESTORE) for number, line in lines]
 
 
 def read_records(folder: Path) -> Records:
     """Return the records of a finished run."""
-    summary = read_json(folder / SUMMARY)
+    summary = read_sealed(folder / SUMMARY)
+    if not isinstance(summary.get("config"), dict) or not isinstance(summary.get("rows"), list):
+        raise EbbflowError(f"{folder / SUMMARY} is no summary of a run: {RESTORE}")
     return Records(
-        summary["config"],
-        read_rounds(folder),
-        summary["rows"],
-        list(read_lines(folder / EVENTS)),
-        folder,
+        summary["config"], read_rounds(folder), summary["rows"], read_events(folder), folder
     )

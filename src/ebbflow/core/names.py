@@ -1,0 +1,40 @@
+"""Names that may become parts of paths, and text that may reach a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
+NAME_RULE = (
+    "a name has up to 64 letters, digits and the signs _ . + -, and begins with a letter or digit"
+)
+_NAME = re.compile(PATTERN)
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Control characters, invisible and unassigned ones, and lone halves of surrogate pairs."""
+
+
+def is_name(text: object) -> bool:
+    """Whether a text can name an algorithm, a method or a model.
+
+    >>> is_name("warm_start"), is_name("../x"), is_name("[/nope]")
+    (True, False, False)
+    """
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def printable(text: str) -> str:
+    r"""Return a text on one line in which no character can do anything to a terminal.
+
+    >>> print(printable("a\x1b[31mb\tc\nd"))
+    a\x1b[31mb\tc\nd
+    """
+    return "".join(_escaped(c) if _harmful(c) else c for c in text)
+
+
+def _harmful(character: str) -> bool:
+    return not " " <= character <= "~" and unicodedata.category(character) in _HARMFUL
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

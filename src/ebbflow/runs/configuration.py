@@ -1,0 +1,73 @@
+"""The configuration of a run folder, which has to be the one that the run was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ebbflow.config.merge import Layers, read_written
+from ebbflow.config.resolved import Config
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs import records
+from ebbflow.runs.checkpoint import checkpoint_paths
+
+FREE = {"engine", "checkpoint", "device", "window", "wireless"}
+"""Settings that may change while a run is under way: how the work is done, and what is shown."""
+
+
+def read_config(folder: Path) -> Config:
+    """Return the resolved configuration of a run folder."""
+    return run_layers(folder).config()
+
+
+def run_layers(folder: Path) -> Layers:
+    """Return the configuration of a run folder as layers, to put others on top."""
+    records.check_run(folder)
+    layers = Layers()
+    layers.add_file(folder / records.CONFIG)
+    if not records.sealed_config(folder):
+        _compare_with_saved(folder, layers.config())
+    return layers
+
+
+def _compare_with_saved(folder: Path, config: Config) -> None:
+    """Raise an error unless a changed file says the same as what the run has saved."""
+    for path in [*checkpoint_paths(folder), folder / records.SUMMARY]:
+        try:
+            written = records.read_sealed(path)["config"]
+        except (EbbflowError, KeyError):
+            continue
+        check_unchanged(read_written(written, str(path)), config, folder)
+        return
+    raise EbbflowError(
+        f"{folder / records.CONFIG} was changed or damaged, and the run has saved nothing yet to "
+        "compare it with: start a new run"
+    )
+
+
+Parameters = dict[str, dict[str, Any]]
+
+
+def check_unchanged(
+    then: Config,
+    now: Config,
+    folder: Path,
+    parameters_of: Callable[[Config], Parameters] = lambda config: config.parameters,
+) -> None:
+    """Raise an error if settings have changed that may not; ``parameters_of`` gives parameters."""
+    before, after = (_comparable(config, parameters_of(config)) for config in (then, now))
+    for key in before.keys() | after.keys():
+        if key not in FREE and before.get(key) != after.get(key):
+            raise EbbflowError(
+                f"{folder / records.CONFIG}: {key} is {after.get(key)} and was {before.get(key)} "
+                "when the run was last saved: change it back, or start a new run"
+            )
+
+
+def _comparable(config: Config, parameters: Parameters) -> dict[str, Any]:
+    # The warm start's sketches do not change the weights by more than a mixture's rounding.
+    start = {k: v for k, v in parameters.get("warm_start", {}).items() if k != "signature"}
+    others = {name: values for name, values in parameters.items() if name != "warm_start"}
+    compared = {**others, "warm_start": start} if start else others
+    return {**config.model_dump(mode="json"), "parameters": compared}

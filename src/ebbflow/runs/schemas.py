@@ -1,0 +1,175 @@
+"""What the files of a run folder may hold, checked before anything is made of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import PATTERN
+
+Name = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
+Text = Annotated[str, StringConstraints(max_length=10_000)]
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(ge=1, lt=2**63)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Number = Annotated[str, StringConstraints(pattern="^[0-9]{1,18}$")]
+"""A whole number as a key of JSON."""
+Weights = dict[Number, float]
+Counts = dict[Name, Whole]
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+@with_config(_STRICT)
+class RoundLine(TypedDict):
+    """A line of ``metrics.jsonl``; see `ebbflow.runs.records.Round`."""
+
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    round: Positive
+    accuracy: Percent
+    loss: float
+    lr: float
+    devices: Whole
+    participants: Whole
+
+
+@with_config(_STRICT)
+class StartEvent(TypedDict):
+    """Where a method starts a session."""
+
+    event: Literal["start"]
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    devices: list[Whole]
+    samples: NotRequired[list[Whole]]
+    smallest_batch: NotRequired[Whole]
+    labels: list[int]
+    rounds: NotRequired[Positive]
+    accuracy: Percent
+    loss: float
+    weights: Weights
+    distances: Weights
+    mixture: NotRequired[dict[Text, float]]
+    asked: NotRequired[list[Whole]]
+    probe_rounds: Whole
+    path: NotRequired[Text]
+    path_reason: NotRequired[Text]
+
+
+@with_config(_STRICT)
+class CostsEvent(TypedDict):
+    """What a session has cost a method."""
+
+    event: Literal["costs"]
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    stages: dict[Name, Counts]
+    stored: Counts
+
+
+@with_config(_STRICT)
+class FinishedEvent(TypedDict):
+    """How long a session took."""
+
+    event: Literal["finished"]
+    seed: Whole
+    session: Positive
+    seconds: float
+
+
+@with_config(_STRICT)
+class WarningEvent(TypedDict):
+    """A sentence for the user."""
+
+    event: Literal["warning"]
+    algorithm: NotRequired[Name]
+    method: NotRequired[Name]
+    seed: NotRequired[Whole]
+    session: NotRequired[Positive]
+    text: Text
+
+
+Event = Annotated[
+    StartEvent | CostsEvent | FinishedEvent | WarningEvent, Field(discriminator="event")
+]
+
+
+@with_config(_STRICT)
+class KeptFacts(TypedDict):
+    """What a manifest says of a file in a history."""
+
+    session: NotRequired[Positive]
+    devices: NotRequired[Whole]
+    drew_on: NotRequired[Weights]
+    members: NotRequired[list[Whole]]
+    sha256: Digest
+    bytes: Whole
+
+
+@with_config(_STRICT)
+class TrackFacts(TypedDict):
+    """What a checkpoint says of a method, besides its tensors."""
+
+    algorithm: Name
+    method: Name
+    server: list[Text]
+    clients: dict[Number, list[Text]]
+    pilot: bool
+    pilots: Whole
+    teacher: bool
+    teacher_labels: NotRequired[list[int]]
+    kept: NotRequired[bool]
+    entries: list[Positive]
+    weights: Weights
+    distances: Weights
+    costs: NotRequired[dict[Name, Counts]]
+
+
+@with_config(_STRICT)
+class LineState(TypedDict):
+    """How long a line file was at a checkpoint, and the digest of so many bytes."""
+
+    bytes: Whole
+    sha256: Digest
+
+
+@with_config(_STRICT)
+class CheckpointFacts(TypedDict):
+    """The content of a checkpoint's JSON file."""
+
+    config: dict[str, Any]
+    seed: Whole
+    session: Positive
+    round: Whole
+    lines: dict[Literal["metrics.jsonl", "events.jsonl"], LineState]
+    tensors: Annotated[str, StringConstraints(pattern=r"^checkpoint-[0-9-]{1,80}\.safetensors$")]
+    sha256: Digest
+    tracks: list[TrackFacts]
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[dict[str, Any]]:
+    return TypeAdapter(kind)
+
+
+def checked(kind: Any, content: Any, where: str, remedy: str) -> dict[str, Any]:
+    """Return content of this kind, or raise an error that says what is wrong with it, and where."""
+    try:
+        return _adapter(kind).validate_python(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the content"
+        reason = first["msg"][0].lower() + first["msg"][1:]
+        raise EbbflowError(f"{where}: {place} is refused, {reason}: {remedy}") from None
