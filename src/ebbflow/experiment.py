@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from ebbflow.engines import engine_for
 from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
 from ebbflow.recording import Recorder, Saved, restore, rewind
 from ebbflow.runs import records, retention
+from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
-from ebbflow.runs.environment import note_environment, other_instructions
+from ebbflow.runs.environment import check_data, note_environment, other_instructions
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
 from ebbflow.runs.summary import summary_rows
@@ -49,6 +50,7 @@ def run(
     dataset: Dataset | None = None,
     callbacks: Sequence[Callback] = (),
     claimed: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Records:
     """Run an experiment and return its records.
 
@@ -58,6 +60,8 @@ def run(
         dataset: A loaded data set, instead of the one that the configuration names.
         callbacks: Additional callbacks, such as a progress display.
         claimed: Whether `claim_folder` has already created ``out`` for this run.
+        stop: Asked after every round of a run in a folder; if true, the run is saved, and ends with
+            `ebbflow.core.errors.RunStoppedError`.
     """
     if out is None:
         return _run_in_memory(config, prepared(config, dataset), callbacks)
@@ -69,16 +73,33 @@ def run(
     except BaseException:  # including an interrupt: nothing has been computed yet
         folder.discard()
         raise
-    return _run_in_folder(config, folder, data, callbacks)
+    return _run_in_folder(config, folder, data, callbacks, stop)
 
 
 def resume(
-    path: Path, *, dataset: Dataset | None = None, callbacks: Sequence[Callback] = ()
+    path: Path,
+    *,
+    dataset: Dataset | None = None,
+    callbacks: Sequence[Callback] = (),
+    stop: Callable[[], bool] = lambda: False,
 ) -> Records:
     """Resume a run from its last checkpoint; a finished run is only read."""
     config = read_config(path)
     data = prepared(config, dataset)
-    return _run_in_folder(config, RunFolder.open(path), data, callbacks)
+    if _is_finished(path, config):
+        check_data(path, data)
+        return records.read_records(path)
+    return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop)
+
+
+def _is_finished(path: Path, config: Config) -> bool:
+    """Whether a run has nothing left to do, so that its folder need not be written to."""
+    try:
+        check_complete(path)
+        summary = records.read_sealed(path / records.SUMMARY)
+    except EbbflowError:
+        return False
+    return bool(summary.get("config") == config.model_dump(mode="json"))
 
 
 class _InMemory(Callback):
@@ -113,7 +134,11 @@ def _run_in_memory(config: Config, data: Dataset, callbacks: Sequence[Callback])
 
 
 def _run_in_folder(
-    config: Config, folder: RunFolder, data: Dataset, callbacks: Sequence[Callback]
+    config: Config,
+    folder: RunFolder,
+    data: Dataset,
+    callbacks: Sequence[Callback],
+    stop: Callable[[], bool],
 ) -> Records:
     try:
         with _undisturbed():
@@ -123,7 +148,7 @@ def _run_in_folder(
             warnings = [*(saved.damaged if saved else ()), *([warning] if warning else [])]
             folder.append(records.EVENTS, [{"event": "warning", "text": w} for w in warnings])
             done = _seeds_done(config, saved)
-            recorder = Recorder(folder)
+            recorder = Recorder(folder, stop)
             followers = [recorder, *callbacks]
             for seed in config.seeds[done:]:
                 world = build_world(config, data, seed)

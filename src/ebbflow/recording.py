@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from ebbflow.config.merge import read_written
 from ebbflow.config.resolved import Config
 from ebbflow.core import counters, sketch
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, RunStoppedError
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import ModelState, Session, State
 from ebbflow.runs import records
@@ -42,8 +42,9 @@ class Recorder(Callback):
     needs it.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, stop: Callable[[], bool] = lambda: False) -> None:
         self.folder = folder
+        self._stop = stop
         self._saved_at = time.monotonic()
         self._session_began = time.monotonic()
         self._needed: dict[Path, _Needed] = {}
@@ -65,8 +66,11 @@ class Recorder(Callback):
         """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r._asdict() for r in rounds])
         due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
-        if due and rounds[0].round < session.rounds:
+        stopping = self._stop()
+        if rounds[0].round < session.rounds and (due or stopping):
             self._save_checkpoint(world, session, rounds[0].round, tracks)
+            if stopping:
+                raise RunStoppedError
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Save the session's models, then a checkpoint, then delete entries no longer kept."""
@@ -88,6 +92,8 @@ class Recorder(Callback):
                 for past in track.past
             ]
         self._save_checkpoint(world, session, 0, tracks)
+        if self._stop():
+            raise RunStoppedError
 
     def finish(self) -> None:
         """Prove the last checkpoint of a finished run by reading it, then delete the one before."""
@@ -207,6 +213,7 @@ def restore(folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Trac
         # Delete what a crash left behind: entries of sessions that are about to be computed again.
         store.forget_after(checkpoint.session if checkpoint.round == 0 else checkpoint.session - 1)
         track.past = store.read_all(facts["entries"])
+        store.sweep()
         if track.pilot is not None:
             store.write_pilot_anew(track.pilot)
         track.devices = session.devices

@@ -35,6 +35,7 @@ from ebbflow.cli.options import (
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
+    from ebbflow.cli.stopping import Stopping
     from ebbflow.config.resolved import Config
     from ebbflow.runs.records import Records
 
@@ -97,21 +98,24 @@ _experiment("compare", "Compare ways to start a session on the same mini-batches
 @app.command()
 def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
     """Resume a run from its last checkpoint."""
-    from ebbflow import experiment
-    from ebbflow.core.malloc import use_one_arena
-    from ebbflow.plugins import load_plugins
-    from ebbflow.report.progress import progress_display
-    from ebbflow.runs.configuration import read_config
-    from ebbflow.runs.environment import other_instructions
+    with _stopping(folder) as signals:
+        from ebbflow import experiment
+        from ebbflow.core.malloc import use_one_arena
+        from ebbflow.plugins import load_plugins
+        from ebbflow.report.progress import progress_display
+        from ebbflow.runs.configuration import read_config
+        from ebbflow.runs.environment import other_instructions
 
-    use_one_arena()
-    load_plugins(plugin or [])
-    config = read_config(folder)
-    if warning := other_instructions(folder):
-        typer.echo(f"warning: {warning}", err=True)
-    with _resume_hint(folder), closing(progress_display(config)) as display:
-        outcome = experiment.resume(folder, callbacks=[display])
-    _show(outcome, config, json)
+        use_one_arena()
+        load_plugins(plugin or [])
+        config = read_config(folder)
+        if warning := other_instructions(folder):
+            typer.echo(f"warning: {warning}", err=True)
+        with closing(progress_display(config)) as display:
+            outcome = experiment.resume(
+                folder, callbacks=[display, signals], stop=signals.requested
+            )
+        _show(outcome, config, json)
 
 
 def default_folder(config: Config) -> Path:
@@ -124,29 +128,37 @@ def launch(config: Config, out: Path, as_json: bool) -> None:
     """Run an experiment in a new folder and show its outcome."""
     from ebbflow.runs.records import claim_folder
 
-    # Before torch is imported, so that a run killed in its first second can be resumed.
-    claim_folder(out, config.model_dump())
-    from ebbflow import experiment
-    from ebbflow.core.malloc import use_one_arena
-    from ebbflow.report.progress import progress_display
+    with _stopping(out) as signals:
+        # Before torch is imported, so that a run killed in its first second can be resumed.
+        claim_folder(out, config.model_dump())
+        from ebbflow import experiment
+        from ebbflow.core.malloc import use_one_arena
+        from ebbflow.report.progress import progress_display
 
-    use_one_arena()
-    with _resume_hint(out), closing(progress_display(config)) as display:
-        outcome = experiment.run(config, out, callbacks=[display], claimed=True)
-    _show(outcome, config, as_json)
+        use_one_arena()
+        with closing(progress_display(config)) as display:
+            outcome = experiment.run(
+                config,
+                out,
+                callbacks=[display, signals],
+                claimed=True,
+                stop=signals.requested,
+            )
+        _show(outcome, config, as_json)
 
 
 @contextmanager
-def _resume_hint(folder: Path) -> Iterator[None]:
-    """Tell a user who interrupts a run how to resume it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if folder.exists():
-            typer.echo(f"stopped: resume with `ebbflow resume {folder}`", err=True)
-        else:
-            typer.echo("stopped before anything was computed", err=True)
-        raise typer.Exit(130) from None
+def _stopping(folder: Path) -> Iterator[Stopping]:
+    """Handle signals, and tell a user who stops a run how to resume it."""
+    from ebbflow.cli.stopping import Stopping
+    from ebbflow.core.errors import RunStoppedError
+
+    with Stopping(folder) as signals:
+        try:
+            yield signals
+        except (KeyboardInterrupt, RunStoppedError):
+            typer.echo(signals.hint(), err=True)
+            raise typer.Exit(signals.code) from None
 
 
 def _show(outcome: Records, config: Config, as_json: bool) -> None:
@@ -177,4 +189,6 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
         typer.echo(f"picture  {folder / 'accuracy.png'}")
     except EbbflowError as missing:
         typer.echo(str(missing))
+    except OSError as error:  # a finished run may be read where nothing can be written
+        typer.echo(f"no picture: {folder / 'accuracy.png'} cannot be written ({error.strerror})")
     typer.echo(f"records  {folder}")

@@ -19,6 +19,10 @@ class TrainingError(EbbflowError):
     """Training failed at a known place: session, round, device, step."""
 
 
+class RunStoppedError(Exception):
+    """A run was asked to stop, and has been saved after its last finished round."""
+
+
 class HookError(Exception):
     """A hook or a model raised an exception that is not ours.
 

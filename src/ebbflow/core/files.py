@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+
+TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
+"""The names of files while they are being written."""
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) -> str:

@@ -73,19 +73,24 @@ def fingerprint(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
+def check_data(folder: Path, data: Dataset) -> None:
+    """Raise an error if the data are not those that a run was started with."""
+    path = folder / records.ENVIRONMENT
+    before = records.read_sealed(path).get("dataset")
+    if not isinstance(before, dict) or "digest" not in before:
+        raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
+    if before["digest"] != fingerprint(data):
+        raise EbbflowError(
+            f"the data set {data.name} is not the one that {folder} was started with "
+            "(its digest differs): restore the data, or start a new run"
+        )
+
+
 def note_environment(folder: Path, data: Dataset) -> None:
     """Record the environment of the run; on resuming, raise an error if the data has changed."""
-    digest = fingerprint(data)
     path = folder / records.ENVIRONMENT
     if path.exists():
-        before = records.read_sealed(path).get("dataset")
-        if not isinstance(before, dict) or "digest" not in before:
-            raise EbbflowError(f"{path} names no data set: {records.RESTORE}")
-        if before["digest"] != digest:
-            raise EbbflowError(
-                f"the data set {data.name} is not the one that {folder} was started with "
-                "(its digest differs): restore the data, or start a new run"
-            )
+        check_data(folder, data)
         return
     libraries = ("ebbflow", "torch", "numpy", "safetensors", "pydantic")
     records.write_sealed(
@@ -102,7 +107,7 @@ def note_environment(folder: Path, data: Dataset) -> None:
                 "train": len(data.train),
                 "test": len(data.test),
                 "classes": data.classes,
-                "digest": digest,
+                "digest": fingerprint(data),
             },
         },
     )

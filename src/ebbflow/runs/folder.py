@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
+from ebbflow.core import files
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs import records
 from ebbflow.runs.plain import unshared
@@ -39,6 +40,7 @@ class RunFolder:
         records.check_run(path)
         folder = cls(path)
         folder._acquire()
+        sweep(path)
         return folder
 
     def _acquire(self) -> None:
@@ -129,3 +131,14 @@ def _digest_of(path: Path, size: int | None = None) -> hashlib._Hash:
                 digest.update(part)
                 left = None if left is None else left - len(part)
     return digest
+
+
+def sweep(path: Path) -> list[Path]:
+    """Delete what writers that were killed have left in a run folder, and return what it was.
+
+    The caller holds the lock, so nobody is writing now.
+    """
+    left = [file for file in path.rglob(".*.tmp") if files.TEMPORARY.fullmatch(file.name)]
+    for file in left:
+        file.unlink(missing_ok=True)
+    return left

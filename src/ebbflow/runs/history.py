@@ -19,7 +19,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
-from ebbflow.runs.records import MANIFEST, RESTORE, read_manifest, write_sealed
+from ebbflow.runs.records import KEPT_NAME, MANIFEST, RESTORE, read_manifest, write_sealed
 
 PILOT = "pilot.safetensors"
 STARTING = "start/"  # begins the names of the tensors of the model that a session began with
@@ -237,6 +237,13 @@ class Store:
         """Delete the entries of all later sessions."""
         kept = [facts.get("session", 0) for facts in self._files().values()]
         self.keep([number for number in kept if number <= session])
+
+    def sweep(self) -> None:
+        """Delete files that a crash has left here before, or after, the manifest listed them."""
+        listed = self._files()
+        for path in self.folder.glob("*.safetensors"):
+            if KEPT_NAME.fullmatch(path.name) and path.name not in listed:
+                path.unlink()
 
     def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> PastSession:
         file = self._file(_name(session), files)

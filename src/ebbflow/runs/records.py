@@ -59,6 +59,10 @@ class Round(NamedTuple):
 
 def claim_folder(path: Path, config: dict[str, Any]) -> None:
     """Create a new run folder with its configuration; raise an error if it is in use."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise EbbflowError(f"the path {str(path)!r} is no text: choose another --out") from None
     if (path / CONFIG).exists():
         raise EbbflowError(
             f"{path} already holds a run: resume it with `ebbflow resume {path}`, or choose "
@@ -67,7 +71,7 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
     if path.exists() and (not path.is_dir() or not _unused(path)):
         raise EbbflowError(f"{path} exists and is not an empty folder: choose another --out")
     for parent in path.absolute().parents:
-        if (parent / CONFIG).exists() and (parent / METRICS).exists():
+        if (parent / CONFIG).exists() and (parent / ENVIRONMENT).exists():
             raise EbbflowError(f"{path} lies within the run {parent}: choose another --out")
     # TOML has no null: values left out are filled in with the defaults again on reading.
     text = tomli_w.dumps(_without_none(config))
