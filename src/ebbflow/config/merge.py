@@ -20,7 +20,11 @@ from ebbflow.config.resolve import resolve
 from ebbflow.config.resolved import Config
 from ebbflow.config.schema import Settings, as_list
 from ebbflow.core.errors import EbbflowError, nearest
+from ebbflow.core.names import printable
 
+LARGEST_FILE = 16 * 2**20
+LONGEST_VALUE = 200
+DEEPEST_KEY = 8
 FORMER_SECTIONS = ("warm_start", "continuous")
 """Starts whose parameters used to have their own section, as in ``warm_start.scale``."""
 
@@ -46,12 +50,20 @@ class Layers:
                     self._refuse_hidden(parent, below)
                     below = node[parent] = {}
                 node = below
+            hidden = node.get(last)
             node[last] = copy.deepcopy(value)
             key = ".".join(path)
-            for old in list(self.places):  # this value replaces them
-                if key.startswith(old + ".") or old.startswith(key + "."):
-                    del self.places[old]
+            self._forget_replaced(path, bool(hidden) and isinstance(hidden, dict))
             self.places[key] = place
+
+    def _forget_replaced(self, path: tuple[str, ...], section: bool) -> None:
+        """Forget the places of values that a value replaces: above it, and below a section."""
+        for depth in range(1, len(path)):
+            self.places.pop(".".join(path[:depth]), None)
+        if section:
+            below = ".".join(path) + "."
+            for old in [old for old in self.places if old.startswith(below)]:
+                del self.places[old]
 
     def _renamed(self, path: tuple[str, ...], place: str) -> tuple[str, ...]:
         """Return the current path of a value, and note if it was renamed."""
@@ -72,14 +84,23 @@ class Layers:
     def add_file(self, path: Path) -> None:
         """Add the presets that a TOML file names in ``preset``, then the file, on top."""
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            with path.open("rb") as file:
+                content = file.read(LARGEST_FILE + 1)
+            if len(content) > LARGEST_FILE:
+                raise EbbflowError(
+                    f"{path} is larger than any configuration ({LARGEST_FILE // 2**20} MiB): check "
+                    "the path"
+                )
+            values = tomllib.loads(content.decode())
         except FileNotFoundError:
             raise EbbflowError(f"there is no configuration file {path}: check the path") from None
         except OSError as error:
             raise EbbflowError(
                 f"{path} cannot be read ({error.strerror}): check the path"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise EbbflowError(f"{path} is nested too deeply: no setting is") from None
+        except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
             raise EbbflowError(f"{path} is not valid TOML: {error}") from None
         for name in as_list(values.pop("preset", [])):
             self.add_preset(str(name), str(path))
@@ -107,10 +128,24 @@ class Layers:
 
     def config(self) -> Config:
         """Return the resolved configuration, or raise an error that says what is wrong with it."""
+        self._refuse_odd_text()
         try:
             return resolve(Settings.model_validate(self.values))
         except ValidationError as error:
             raise EbbflowError(self._explain(error)) from None
+
+    def _refuse_odd_text(self) -> None:
+        """Raise an error if a name or text holds a character that no path and no name has."""
+        for path, value in _leaves(self.values):
+            texts = [part for part in as_list(value) if isinstance(part, str)]
+            for text in (*path, *texts):
+                if printable(text) != text:
+                    key = ".".join(path)
+                    place = self.places.get(key, "")
+                    raise EbbflowError(
+                        f"{key} ({place}) is refused: {text!r} holds a character that cannot be "
+                        "shown"
+                    )
 
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False)
@@ -124,7 +159,7 @@ class Layers:
         reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
         reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
         value = first["input"]
-        shown = "a table" if isinstance(value, dict) else json.dumps(value, default=str)
+        shown = "a table" if isinstance(value, dict) else _shown(value)
         text = ", or ".join(f"{reason[0].lower()}{reason[1:]}" for reason in reasons)
         return f"{key} = {shown}{where} is refused: {text}"
 
@@ -138,6 +173,15 @@ class Layers:
         return ".".join(path) or ".".join(str(part) for part in location)
 
 
+def _shown(value: Any) -> str:
+    """Return a value as it might have been written, cut short if it is long."""
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, RecursionError):  # a number of too many digits, lists without end
+        return "a value of this size"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
 def read_written(config: dict[str, Any], place: str) -> Config:
     """Return a configuration that this or an earlier version wrote to a file."""
     layers = Layers()
@@ -148,6 +192,8 @@ def read_written(config: dict[str, Any], place: str) -> Config:
 def _leaves(
     values: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if len(path) > DEEPEST_KEY:
+        raise EbbflowError(f"the key {'.'.join(path)} is nested too deeply: no setting is")
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*path, key))
@@ -163,7 +209,7 @@ def literal(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

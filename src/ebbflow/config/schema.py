@@ -30,14 +30,22 @@ def _share(value: Any) -> Any:
 
 Names = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 Seeds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(as_list), Field(min_length=1)
+    list[Annotated[int, Field(ge=0, lt=2**63)]],
+    BeforeValidator(as_list),
+    Field(min_length=1, max_length=1000),
 ]
-Count = Annotated[int, Field(ge=1)]
-Counts = Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)]
+# Ceilings are far above what anybody computes; beyond them a number is most likely a slip and would
+# fill the memory before anything could be said about it.
+Count = Annotated[int, Field(ge=1, le=10**12)]
+RoundCount = Annotated[int, Field(ge=1, le=1_000_000)]
+SessionCount = Annotated[int, Field(ge=1, le=100_000)]
+DeviceCount = Annotated[int, Field(ge=1, le=1_000_000)]
+WorkerCount = Annotated[int, Field(ge=1, le=4096)]
+Counts = Annotated[list[RoundCount], BeforeValidator(as_list), Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float | int | None, BeforeValidator(_share)]
-StepCount = Count | Annotated[list[Count], Field(min_length=2, max_length=2)]
+StepCount = RoundCount | Annotated[list[RoundCount], Field(min_length=2, max_length=2)]
 
 
 def _with_infinity(value: Any) -> Any:
@@ -85,7 +93,7 @@ class PartitionSettings(Section):
     kind: str = "dirichlet"
     overlap: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Positive = 0.3
-    devices: Count | None = None
+    devices: DeviceCount | None = None
     samples: Count | None = None
 
 
@@ -156,8 +164,8 @@ class PilotSettings(Section):
     starts afresh from the initial model (the authors' code).
     """
 
-    sessions: Count = 1
-    rounds: Count | None = None
+    sessions: SessionCount = 1
+    rounds: RoundCount | None = None
     combine: Literal["average", "ema"] = "average"
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.5
     carry_over: bool = True
@@ -169,7 +177,7 @@ class ProbeSettings(Section):
     ``lr``: half of the session's first rate (the authors' code), the same rate, or a number.
     """
 
-    rounds: Count = 1
+    rounds: RoundCount = 1
     share: Share = None
     steps: StepCount | None = None
     batch: Count | None = None
@@ -206,9 +214,9 @@ class EngineSettings(Section):
 
     kind: Literal["vectorised", "sequential"] = "vectorised"
     block: Count | None = None
-    workers: Count | None = None
+    workers: WorkerCount | None = None
     fused: bool = True
-    state_memory: Annotated[int, Field(ge=0)] = 256
+    state_memory: Annotated[int, Field(ge=0, le=2**30)] = 256
 
 
 class CheckpointSettings(Section):
@@ -272,8 +280,8 @@ class Settings(Section):
     algorithm: Names = ["fedavg"]
     methods: Names = ["auto", "warm_start", "previous", "average"]
     seeds: Seeds = [100, 200, 300]
-    sessions: Count = 7
-    rounds: Count | None = None
+    sessions: SessionCount = 7
+    rounds: RoundCount | None = None
     window: Counts = [10]
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"

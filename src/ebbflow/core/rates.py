@@ -32,7 +32,7 @@ def read_rates(path: Path, rounds: int) -> tuple[float, ...]:
     try:
         values = json.loads(text) if text.lstrip().startswith("[") else text.split()
         rates = tuple(float(value) for value in values)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError, OverflowError):
         raise EbbflowError(
             f'lr.file = "{path}" should hold a JSON list of rates or one rate per line'
         ) from None

@@ -78,6 +78,7 @@ def read_npz(path: Path, remedy: str = _SAVE) -> dict[str, Array]:
     except (
         ValueError,
         EOFError,
+        MemoryError,  # the header promises more than any machine holds
         OSError,
         RuntimeError,  # encrypted, or compressed in a way that Python does not support
         zipfile.BadZipFile,
