@@ -162,7 +162,7 @@ def _run_in_folder(
             recorder.finish()
         rounds = records.read_rounds(folder.path)
         summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
-        records.write_sealed(folder.path / records.SUMMARY, summary)
+        records.write_sealed(folder.path / records.SUMMARY, summary, indent=1)
     finally:
         folder.close()
     return records.read_records(folder.path)

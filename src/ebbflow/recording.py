@@ -82,11 +82,9 @@ class Recorder(Callback):
             store = store_of(self.folder, world, track.method)
             if session.index == world.rules.pilot_sessions and track.pilot is not None:
                 store.write_pilot(track.pilot)
-            weights = track.start.weights if track.start else {}
-            drawn = {str(z): weight for z, weight in weights.items() if weight > 0}
             # From now on the session is read from its file, so that a long past fits into memory.
             track.past = [
-                store.write(past, devices=len(session.devices), drew_on=drawn)
+                store.write(past, devices=len(session.devices))
                 if past.number == session.index
                 else past
                 for past in track.past

@@ -201,14 +201,14 @@ def test_lines_that_a_crash_cut_short_are_written_again(whole: Path, tmp_path: P
 def test_a_crash_while_the_summary_is_written_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(path: Path, content: dict[str, Any]) -> None:
+    def write(path: Path, content: dict[str, Any], **options: Any) -> None:
         if path.name == records.SUMMARY:
             raise Stopped
-        write_json(path, content)
+        write_sealed(path, content, **options)
 
-    write_json = records.write_json
+    write_sealed = records.write_sealed
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(records, "write_json", write)
+        patch.setattr(records, "write_sealed", write)
         experiment.run(configured(), tmp_path / "run")
     experiment.resume(tmp_path / "run")
     assert_same_run(tmp_path / "run", whole)

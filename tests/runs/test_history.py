@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.sketch import LIMIT, SketchTable, plan, sketch
 from ebbflow.core.types import Layout, ModelState, PastSession
+from ebbflow.runs import history
 from ebbflow.runs.history import PILOT, Store
 from ebbflow.runs.kept_files import kept_files
 from ebbflow.runs.records import CONFIG, HISTORY, MANIFEST, read_manifest
@@ -500,3 +501,40 @@ def test_nothing_in_the_package_reads_or_writes_a_pickle() -> None:
         if forbidden.search(line)
     ]
     assert found == []
+
+
+# --- what was read lately ------------------------------------------------------------------------
+
+
+def test_recent_vectors_stay_below_their_limit_and_the_oldest_go_first(tmp_path: Path) -> None:
+    recent, read = history._Recent(1000), []
+
+    def vector(name: str) -> torch.Tensor:
+        path = tmp_path / name
+        path.touch()
+
+        def loaded() -> torch.Tensor:
+            read.append(name)
+            return torch.full((50,), float(ord(name)))  # 200 bytes
+
+        return recent.get(history._File(path, "digest"), "theta", loaded)
+
+    for name in "abcdefabf":
+        assert vector(name).tolist() == [ord(name)] * 50
+    assert "".join(read) == "abcdefab"  # room for five: a and b had gone
+    assert recent._held == 1000
+    vector("f").zero_()
+    assert vector("f").tolist() == [ord("f")] * 50
+
+
+def test_a_vector_that_is_large_is_not_remembered(tmp_path: Path) -> None:
+    recent, times = history._Recent(1000), []
+    (tmp_path / "file").touch()
+
+    def loaded() -> torch.Tensor:
+        times.append(1)
+        return torch.zeros(100)
+
+    for _ in range(2):
+        recent.get(history._File(tmp_path / "file", "digest"), "theta", loaded)
+    assert len(times) == 2

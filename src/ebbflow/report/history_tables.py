@@ -20,14 +20,14 @@ def history_table(folder: Path) -> Table:
     table = Table("algorithm", "method", "seed", "session", "devices", "drew on", "KiB", "file")
     starts = _starts(folder)
     for kept in kept_files(folder):
-        facts = kept.facts
+        facts, event = kept.facts, _start(starts, kept)
         table.add_row(
             kept.algorithm,
             kept.method,
             str(kept.seed),
             str(facts.get("session", "pilot")),
             str(facts.get("devices", "")),
-            _weights(_start(starts, kept).get("mixture") or facts.get("drew_on", {})),
+            _weights(event.get("mixture") or event.get("weights") or facts.get("drew_on", {})),
             f"{facts['bytes'] / 1024:.0f}",
             kept.state,
         )

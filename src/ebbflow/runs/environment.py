@@ -110,6 +110,7 @@ def note_environment(folder: Path, data: Dataset) -> None:
                 "digest": fingerprint(data),
             },
         },
+        indent=1,
     )
 
 

@@ -6,7 +6,9 @@ Nothing is pickled: opening a stranger's history runs none of their code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -38,7 +40,7 @@ class _File:
 
     def __init__(self, path: Path, digest: str | None) -> None:
         self.path = path
-        self._digest = digest
+        self.digest = digest
         self._checked = False
 
     def check(self) -> None:
@@ -50,7 +52,7 @@ class _File:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             raise self._missing() from None
-        if digest != self._digest:
+        if digest != self.digest:
             raise EbbflowError(
                 f"the history entry {self.path} does not match its checksum in {MANIFEST}: it was "
                 f"changed or damaged; {RESTORE}"
@@ -75,6 +77,41 @@ class _File:
         return EbbflowError(f"the history entry {self.path} is missing: {RESTORE}")
 
 
+class _Recent:
+    """Vectors that were read lately, up to a limit in bytes; the oldest go first.
+
+    A start that draws on all of a long past would otherwise open every file in every session. What
+    is kept is never given away, only copies of it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._held = limit, 0
+        self._vectors: OrderedDict[tuple[str, str, str], Tensor] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, file: _File, what: str, read: Callable[[], Tensor]) -> Tensor:
+        """Return a vector of a file, read if need be."""
+        key = str(file.path), file.digest or "", what
+        with self._lock:
+            if key in self._vectors and file.path.exists():
+                self._vectors.move_to_end(key)
+                return self._vectors[key].clone()
+        vector = read()
+        size = vector.numel() * vector.element_size()
+        if size <= self._limit // 4:
+            with self._lock:
+                self._held += 0 if key in self._vectors else size
+                self._vectors[key] = vector
+                while self._held > self._limit:
+                    _, old = self._vectors.popitem(last=False)
+                    self._held -= old.numel() * old.element_size()
+            return vector.clone()
+        return vector
+
+
+_recent = _Recent(64 * 2**20)
+
+
 class _Shape(NamedTuple):
     """The layouts and the sketch plan that all entries of a history share."""
 
@@ -86,9 +123,9 @@ class _Shape(NamedTuple):
 class StoredSession(PastSession):
     """A past session on disk, of which nothing is in memory.
 
-    ``model``, ``signature`` and ``sketch`` map the file, read it and close it again each time, so
-    that an entry may be deleted at any time. They return copies, because the tensors of a file are
-    not in the order of a flat vector.
+    ``model``, ``signature`` and ``sketch`` map the file, read it and close it again, so that an
+    entry may be deleted at any time. They return copies, because the tensors of a file are not in
+    the order of a flat vector; a few MiB of copies are remembered.
     """
 
     def __init__(
@@ -121,24 +158,34 @@ class StoredSession(PastSession):
     @property
     def model(self) -> ModelState:
         """The final model w^(z,T+1)."""
-        with self._file.tensors() as tensors:
-            return _model(tensors, self._shape)
+        return self._model("")
 
     @property
     def start(self) -> ModelState | None:
         """The starting model w^(z,1), if it was kept."""
         if not self._started:
             return None
-        with self._file.tensors() as tensors:
-            return _model(tensors, self._shape, STARTING)
+        return self._model(STARTING)
 
     @property
     def signature(self) -> Tensor | None:
         """The signature G_z, if the session was probed."""
         if not self._signed:
             return None
-        with self._file.tensors() as tensors:
-            return _flat(tensors, self._shape.layout, "signature")
+        return self._vector("signature", self._shape.layout)
+
+    def _model(self, prefix: str) -> ModelState:
+        return ModelState(
+            self._vector(f"{prefix}theta", self._shape.layout),
+            self._vector(f"{prefix}buffers", self._shape.buffer_layout),
+        )
+
+    def _vector(self, name: str, layout: Layout) -> Tensor:
+        def read() -> Tensor:
+            with self._file.tensors() as tensors:
+                return _flat(tensors, layout, name)
+
+        return _recent.get(self._file, name, read)
 
     @property
     def sketch(self) -> Sketch | None:
@@ -293,13 +340,6 @@ def _sketch_names(plan: sketch.SketchPlan) -> tuple[str, str]:
 def _named(flat: Tensor, layout: Layout, prefix: str) -> dict[str, Tensor]:
     parts = vector.unflatten(flat.detach().cpu(), layout).items()
     return {f"{prefix}/{name}": tensor for name, tensor in parts}
-
-
-def _model(tensors: _Tensors, shape: _Shape, prefix: str = "") -> ModelState:
-    return ModelState(
-        _flat(tensors, shape.layout, f"{prefix}theta"),
-        _flat(tensors, shape.buffer_layout, f"{prefix}buffers"),
-    )
 
 
 def _flat(tensors: _Tensors, layout: Layout, prefix: str) -> Tensor:

@@ -194,10 +194,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise EbbflowError(f"{path} cannot be read ({reason}): {RESTORE}") from None
 
 
-def write_sealed(path: Path, content: dict[str, Any]) -> None:
-    """Write an object as indented JSON with its digest, atomically."""
+def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
+    """Write an object as JSON with its digest, atomically.
+
+    Indented it is easier on the eyes, and takes twenty times as long to write.
+    """
     content = {"version": VERSION, **content}
-    write_json(path, {**content, "digest": _digest(content)})
+    text = json.dumps({**content, "digest": _digest(content)}, indent=indent)
+    write_atomically(path, f"{text}\n".encode())
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
