@@ -57,7 +57,8 @@ def digest(config: Config) -> str:
 def _excluded() -> dict[str, Any]:
     # The path of a file of weights is not a setting: a cell that needs weights says so, and its
     # result holds the file's digest.
-    return {**dict.fromkeys(WITHOUT_EFFECT, True), "model": {"weights"}}
+    more = {"model": {"weights"}, "history": {"on_damage"}}
+    return {**dict.fromkeys(WITHOUT_EFFECT, True), **more}
 
 
 @dataclass(frozen=True, eq=False)

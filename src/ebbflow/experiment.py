@@ -99,7 +99,8 @@ def _is_finished(path: Path, config: Config) -> bool:
         summary = records.read_sealed(path / records.SUMMARY)
     except EbbflowError:
         return False
-    return bool(summary.get("config") == config.model_dump(mode="json"))
+    noted = (path / records.ENVIRONMENT).exists()
+    return noted and summary.get("config") == config.model_dump(mode="json")
 
 
 class _InMemory(Callback):
@@ -155,7 +156,8 @@ def _run_in_folder(
                 tracks = new_tracks(world, methods_of(world))
                 after = (0, 0)
                 if saved and saved.checkpoint.seed == seed:
-                    restore(folder, saved, world, tracks)
+                    lost = restore(folder, saved, world, tracks)
+                    folder.append(records.EVENTS, lost)
                     recorder.resumed(world, tracks)
                     after = (saved.checkpoint.session, saved.checkpoint.round)
                 _simulate(world, tracks, followers, after)

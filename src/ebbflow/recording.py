@@ -27,7 +27,7 @@ from ebbflow.runs.checkpoint import (
 from ebbflow.runs.configuration import check_unchanged
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store
-from ebbflow.runs.records import RESTORE, Round
+from ebbflow.runs.records import QUARANTINE, RESTORE, Round
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.events import cost_events
 from ebbflow.simulation.methods import Method, set_parameters
@@ -187,8 +187,13 @@ def _last_intact(folder: RunFolder) -> Saved | None:
     return None
 
 
-def restore(folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Track]) -> None:
-    """Bring fresh tracks to where the checkpoint left them."""
+def restore(
+    folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Track]
+) -> list[dict[str, Any]]:
+    """Bring fresh tracks to where the checkpoint left them.
+
+    Returns warnings about past sessions that a method goes on without, as events.
+    """
     checkpoint = saved.checkpoint
     if checkpoint.session > len(world.sessions):
         raise EbbflowError(f"{checkpoint.path} is of a longer run than this one: {RESTORE}")
@@ -199,6 +204,7 @@ def restore(folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Trac
         (facts["algorithm"], facts["method"]) for facts in checkpoint.tracks
     ]:
         raise EbbflowError(f"{checkpoint.path} is of other methods than the run: {RESTORE}")
+    warnings: list[dict[str, Any]] = []
     for i, (track, written) in enumerate(zip(tracks, checkpoint.tracks, strict=True)):
         facts = usual | written
         try:
@@ -210,11 +216,32 @@ def restore(folder: RunFolder, saved: Saved, world: World, tracks: Sequence[Trac
         store = store_of(folder, world, track.method)
         # Delete what a crash left behind: entries of sessions that are about to be computed again.
         store.forget_after(checkpoint.session if checkpoint.round == 0 else checkpoint.session - 1)
-        track.past = store.read_all(facts["entries"])
+        track.past = []
+        for number in facts["entries"]:
+            try:
+                track.past.append(store.read(number))
+            except EbbflowError as error:
+                if world.config.history.on_damage == "stop":
+                    raise EbbflowError(f'{error}; or set history.on_damage = "skip"') from None
+                where = store.quarantine(number, folder.path / QUARANTINE)
+                text = f"{error}; went on without session {number}, and moved it to {where}"
+                warnings.append(_warning(world, track, session, text))
         store.sweep()
         if track.pilot is not None:
             store.write_pilot_anew(track.pilot)
         track.devices = session.devices
+    return warnings
+
+
+def _warning(world: World, track: Track, session: Session, text: str) -> dict[str, Any]:
+    return {
+        "event": "warning",
+        "algorithm": track.method.group,
+        "method": track.method.name,
+        "seed": world.seed,
+        "session": session.index,
+        "text": text,
+    }
 
 
 def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bound, costs, data, experiments, history, metrics, presets
+from ebbflow.cli import bound, costs, data, experiments, folders, history, metrics, presets
 from ebbflow.cli.options import help_if_alone
 from ebbflow.cli.running import run_app
 from ebbflow.core.errors import EbbflowError
@@ -25,6 +25,7 @@ app.add_typer(metrics.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(history.app, name="history")
+app.add_typer(folders.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)
 

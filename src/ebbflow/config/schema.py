@@ -197,12 +197,14 @@ class BoundarySettings(Section):
 class HistorySettings(Section):
     """Which past sessions are kept: all, the last ``limit``, or the most diverse ``limit``.
 
-    ``distance`` measures how diverse they are; by default it is the warm start's.
+    ``distance`` measures how diverse they are; by default it is the warm start's. ``on_damage``
+    says whether a run with a damaged past session is not resumed, or goes on without that session.
     """
 
     keep: Literal["all", "last", "diverse"] = "all"
     limit: Count | None = None
     distance: str | None = None
+    on_damage: Literal["stop", "skip"] = "stop"
 
 
 class EngineSettings(Section):

@@ -135,6 +135,17 @@ def _former(content: dict[str, Any], path: Path) -> dict[str, Any]:
     return content
 
 
+def ends_at_a_line(path: Path, size: int) -> bool:
+    """Whether a file's first so many bytes are there and end with a line."""
+    if size == 0:
+        return True
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
+
+
 def check_complete(folder: Path) -> None:
     """Raise an error if a line file is shorter than when the run was last saved."""
     for path in checkpoint_paths(folder):
@@ -144,7 +155,7 @@ def check_complete(folder: Path) -> None:
             continue
         for name, state in states.items():
             lines = folder / name
-            if not lines.exists() or lines.stat().st_size < state["bytes"]:
+            if not ends_at_a_line(lines, state["bytes"]):
                 raise EbbflowError(
                     f"{lines} is shorter than when the run was last saved: {RESTORE}, or go back "
                     f"by `ebbflow resume {folder}`"

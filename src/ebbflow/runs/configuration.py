@@ -70,4 +70,6 @@ def _comparable(config: Config, parameters: Parameters) -> dict[str, Any]:
     start = {k: v for k, v in parameters.get("warm_start", {}).items() if k != "signature"}
     others = {name: values for name, values in parameters.items() if name != "warm_start"}
     compared = {**others, "warm_start": start} if start else others
-    return {**config.model_dump(mode="json"), "parameters": compared}
+    settings = config.model_dump(mode="json")
+    settings["history"].pop("on_damage", None)
+    return {**settings, "parameters": compared}

@@ -72,7 +72,7 @@ class RunFolder:
         lines = b"".join(records.line_of(o) for o in objects)
         if name not in self._lines:
             unshared(self.path / name)
-            self._digests[name] = _digest_of(self.path / name)
+            self._digests[name] = digest_of(self.path / name)
             self._lines[name] = (self.path / name).open("ab")
         self._lines[name].write(lines)
         self._lines[name].flush()
@@ -87,7 +87,7 @@ class RunFolder:
             path = self.path / name
             if path.exists():
                 # From the disk: after a resume, a file may not have been opened yet.
-                digest = self._digests[name] if name in self._digests else _digest_of(path)
+                digest = self._digests[name] if name in self._digests else digest_of(path)
                 states[name] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
         return states
 
@@ -100,7 +100,7 @@ class RunFolder:
                 raise EbbflowError(
                     f"{path} is shorter than when the run was last saved: {records.RESTORE}"
                 )
-            if state["sha256"] not in ("", _digest_of(path, state["bytes"]).hexdigest()):
+            if state["sha256"] not in ("", digest_of(path, state["bytes"]).hexdigest()):
                 records.read_rounds(self.path)  # may know the line
                 raise EbbflowError(
                     f"{path} is not as it was when the run was last saved: {records.RESTORE}"
@@ -122,7 +122,7 @@ class RunFolder:
         return self.path / records.HISTORY / algorithm / method / f"seed-{seed}"
 
 
-def _digest_of(path: Path, size: int | None = None) -> hashlib._Hash:
+def digest_of(path: Path, size: int | None = None) -> hashlib._Hash:
     """Return the digest of a file's first bytes, or of all of it."""
     digest, left = hashlib.sha256(), size
     if path.exists():

@@ -285,6 +285,18 @@ class Store:
         kept = [facts.get("session", 0) for facts in self._files().values()]
         self.keep([number for number in kept if number <= session])
 
+    def quarantine(self, session: int, where: Path) -> str:
+        """Move a damaged entry to another folder, and take it off the manifest."""
+        name = _name(session)
+        target = where / f"{'-'.join(self.folder.parts[-3:])}-{name}"
+        files = self._files()
+        if files.pop(name, None) is not None:
+            self._write_manifest(files)
+        if (self.folder / name).exists():
+            make_folder(where)
+            (self.folder / name).replace(target)
+        return f"{where.name}/{target.name}"
+
     def sweep(self) -> None:
         """Delete files that a crash has left here before, or after, the manifest listed them."""
         listed = self._files()

@@ -29,6 +29,8 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 HISTORY = "history"
 MANIFEST = "manifest.json"
+QUARANTINE = "damaged"
+"""The folder within a run to which damaged files are moved."""
 RESTORE = "restore the file, or start a new run"
 VERSION = 2
 """Of the files of a run folder. Those of version 1 have neither seals nor checksums of lines."""
@@ -114,10 +116,14 @@ def sealed_config(folder: Path) -> bool:
     Runs of earlier versions have no digest, and are taken to be.
     """
     content = (folder / CONFIG).read_bytes()
+    former = b"# digest" not in content[:200] and b"\nrounds" in content
+    return former or is_sealed_text(content)
+
+
+def is_sealed_text(content: bytes) -> bool:
+    """Whether a text begins with the digest of what follows, and it is right."""
     seal = re.match(re.escape(_SEAL).encode() + rb"([0-9a-f]{64})\n", content)
-    if seal is None:
-        return b"# digest" not in content[:200] and b"\nrounds" in content
-    return sha256(content[seal.end() :]) == seal[1].decode()
+    return seal is not None and sha256(content[seal.end() :]) == seal[1].decode()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -165,15 +171,15 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 if len(line) == LONGEST_LINE:
                     raise EbbflowError(f"{where} is longer than any line of a run: {RESTORE}")
                 return
-            text, checksum = _split(line)
+            text, checksum = split_line(line)
             # A file of version 1 has no checksums at all.
             checked = checked if number > 1 else checksum is not None
             if checked and (checksum is None or zlib.crc32(text) != checksum):
                 raise EbbflowError(f"{where} does not match its checksum: {RESTORE}")
-            yield _object(text, where)
+            yield object_of(text, where)
 
 
-def _split(line: bytes) -> tuple[bytes, int | None]:
+def split_line(line: bytes) -> tuple[bytes, int | None]:
     """Return a line's content, and its checksum if it has one."""
     line = line.rstrip(b"\n")
     found = _CHECKSUM.fullmatch(line[-20:])
@@ -188,7 +194,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise EbbflowError(f"{path} is larger than any file of a run: {RESTORE}")
-        return _object(path.read_bytes(), str(path))
+        return object_of(path.read_bytes(), str(path))
     except OSError as error:
         reason = error.strerror or error
         raise EbbflowError(f"{path} cannot be read ({reason}): {RESTORE}") from None
@@ -207,23 +213,26 @@ def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = No
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the object in a sealed file, without version and digest, after checking it."""
     content = read_json(path)
-    digest, version = content.pop("digest", None), content.get("version", 1)
-    if digest is None and version == 1:
-        content.pop("version", None)
-        return content
-    if digest != _digest(content):
+    version = content.get("version", 1)
+    if not is_sealed(content) and ("digest" in content or version != 1):
         raise EbbflowError(f"{path} does not match its digest: {RESTORE}")
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise EbbflowError(f"{path} is of version {version!r}, which this ebbflow does not know")
-    del content["version"]
-    return content
+    return {key: value for key, value in content.items() if key not in ("version", "digest")}
+
+
+def is_sealed(content: Mapping[str, Any]) -> bool:
+    """Whether an object has a digest, and it is right."""
+    others = {key: value for key, value in content.items() if key != "digest"}
+    return "digest" in content and content["digest"] == _digest(others)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-def _object(text: bytes, where: str) -> dict[str, Any]:
+def object_of(text: bytes, where: str) -> dict[str, Any]:
+    """Return the object that a text holds as JSON."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):  # not UTF-8, no JSON, or nested too deeply
