@@ -15,7 +15,7 @@ NUMERICAL := $(addprefix tests/,algorithms analysis core engines models sessions
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-avx2 lint paper bench peers clean
+.PHONY: help install demo test test-all test-avx2 lint paper bench chaos peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ paper: $(STAMP) ## write docs/reproduction.md and its pictures from the kept res
 bench: $(STAMP) ## time ebbflow, beside the peers of `make peers` if any; writes docs/performance.md
 	$(ENV) $(BIN)/python -m benchmarks $(NAMES) --out docs/performance.md \
 	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
+
+chaos: $(STAMP) ## disturb runs in every way and write docs/reliability.md; takes an hour
+	$(ENV) $(BIN)/python -m benchmarks.chaos --out docs/reliability.md
 
 peers: $(STAMP) ## set up the other simulators that `make bench` then measures as well
 	$(BIN)/python benchmarks/peers/install.py build/peers

@@ -19,9 +19,11 @@ def history_ls(folder: RunPath) -> None:
     from rich.console import Console
 
     from ebbflow.report.history_tables import history_table
+    from ebbflow.runs.checkpoint import check_complete
     from ebbflow.runs.records import check_run
 
     check_run(folder)
+    check_complete(folder)
     Console().print(history_table(folder))
 
 
@@ -34,11 +36,13 @@ def history_show(
 ) -> None:
     """Show one past session: what it started from, with which weights, and its file."""
     from ebbflow.report.history_tables import session_report
+    from ebbflow.runs.checkpoint import check_complete
     from ebbflow.runs.records import check_run
 
     number = _whole(session, "SESSION")
     only = None if seed is None else _whole(seed, "--seed")
     check_run(folder)
+    check_complete(folder)
     for line in session_report(folder, number, method, only):
         typer.echo(line)
 

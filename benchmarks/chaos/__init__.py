@@ -1,0 +1,1 @@
+"""Disturbs runs in every way that can be thought of, and counts what is lost."""

@@ -1,0 +1,150 @@
+"""Files that are damaged: bits flipped, ends cut off; then resumed, and read by every command."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+from benchmarks.chaos.kinds import configured, copied, flip, results, run_to_the_end
+from ebbflow import cli, experiment
+from ebbflow.core.errors import EbbflowError, RunStoppedError
+from ebbflow.runs.kept_files import kept_files
+
+READING: tuple[tuple[str, ...], ...] = (
+    ("metrics",),
+    ("cost",),
+    ("history", "ls"),
+    ("history", "show"),
+    ("verify",),
+)
+
+
+class Damage(NamedTuple):
+    """What became of damaged runs: noticed, harmless, or silently wrong."""
+
+    name: str
+    trials: int
+    noticed: int
+    harmless: int
+    wrong: tuple[str, ...]
+
+
+class Answer(NamedTuple):
+    """What a command gave back; ``crash`` is the traceback, if there is one."""
+
+    code: int
+    out: str
+    crash: str = ""
+
+
+def asked(command: Sequence[str], folder: Path) -> Answer:
+    """Run a reading command in this process."""
+    more = ("4",) if tuple(command) == ("history", "show") else ()
+    out, err = io.StringIO(), io.StringIO()
+    arguments = ["ebbflow", *command, str(folder), *more]
+    try:
+        with (
+            mock.patch.object(sys, "argv", arguments),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            cli.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        return Answer(code, out.getvalue().replace(str(folder), "RUN"))
+    except BaseException:
+        return Answer(1, "", traceback.format_exc())
+    return Answer(0, out.getvalue().replace(str(folder), "RUN"))
+
+
+def cut(path: Path, draw: random.Random) -> None:
+    """Cut off the end of a file."""
+    os.truncate(path, draw.randrange(path.stat().st_size))
+
+
+HARMS: dict[str, Callable[[Path, random.Random], None]] = {"flipped bit": flip, "cut short": cut}
+
+
+def damage(kind: str, scratch: Path, trials: int, harm: str, seed: int = 0) -> list[Damage]:
+    """Damage a run that was stopped, and one that is over, so many times each."""
+    draw = random.Random(f"{kind} {harm} {seed}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    whole, half = scratch / "whole", scratch / "half"
+    run_to_the_end(kind, whole)
+    stop_half_way(kind, half)
+    return [
+        _resumed(kind, half, whole, scratch / "run", trials, harm, draw),
+        _read(whole, scratch / "run", trials, harm, draw),
+    ]
+
+
+def stop_half_way(kind: str, folder: Path, rounds: int = 10) -> None:
+    """Leave a run behind that was stopped after so many rounds."""
+    times = iter(range(1, 10_000))
+    with contextlib.suppress(RunStoppedError):
+        experiment.run(configured(kind), folder, stop=lambda: next(times) >= rounds)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+def _resumed(
+    kind: str, half: Path, whole: Path, run: Path, trials: int, harm: str, draw: random.Random
+) -> Damage:
+    expected = results(whole)
+    noticed = harmless = 0
+    wrong: list[str] = []
+    for _ in range(trials):
+        copied(half, run)
+        path = draw.choice(_files(run))
+        HARMS[harm](path, draw)
+        try:
+            run_to_the_end(kind, run)
+        except EbbflowError:
+            noticed += 1
+        except BaseException:
+            wrong.append(f"{path.relative_to(run)}: {traceback.format_exc(limit=-1).strip()}")
+        else:
+            if results(run) == expected:
+                harmless += 1
+            elif any(kept.state != "ok" for kept in kept_files(run)):
+                noticed += 1
+            else:
+                wrong.append(f"{path.relative_to(run)}: other results")
+    return Damage(f"{harm}, then resumed", trials, noticed, harmless, tuple(wrong))
+
+
+def _read(whole: Path, run: Path, trials: int, harm: str, draw: random.Random) -> Damage:
+    shown = {command: asked(command, whole).out for command in READING}
+    noticed = harmless = 0
+    wrong: list[str] = []
+    for _ in range(trials):
+        copied(whole, run)
+        path = draw.choice(_files(run))
+        HARMS[harm](path, draw)
+        answers = {command: asked(command, run) for command in READING}
+        crashed = [answer.crash for answer in answers.values() if answer.crash]
+        other = [
+            " ".join(command)
+            for command, answer in answers.items()
+            if answer.code == 0 and answer.out != shown[command] and "damaged" not in answer.out
+        ]
+        if crashed or other:
+            wrong.append(f"{path.relative_to(run)}: {crashed[0] if crashed else other}")
+        elif any(answer.code for answer in answers.values()):
+            noticed += 1
+        else:
+            harmless += 1
+    name = f"{harm}, then read by {len(READING)} commands"
+    return Damage(name, trials, noticed, harmless, tuple(wrong))
