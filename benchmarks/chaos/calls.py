@@ -62,7 +62,11 @@ def counted(calls: Calls) -> Iterator[None]:
     def open_counted(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
         file = opened(path, mode, *arguments, **options)
         if "b" in mode and set(mode) & set("wxa"):
-            calls.reached("create", path)
+            try:
+                calls.reached("create", path)
+            except OSError:
+                file.close()
+                raise
             return _Written(file, calls, path)  # type: ignore[return-value]
         return file
 
