@@ -22,7 +22,7 @@ from ebbflow.data.schedule import Roster, check_count, check_positive
 from ebbflow.data.trace import Cut, TraceEvent, first_sessions
 
 EVENT_LIMIT = 200_000
-"""The most joins and leaves that a random roster draws before it gives up."""
+"""The joins and leaves that a random roster draws before it gives up, beside those it expects."""
 
 
 class Churn(NamedTuple):
@@ -87,17 +87,34 @@ def random_roster(
     >>> len(longer.sessions), longer.sessions[:3] == short.sessions
     (6, True)
     """
-    events = islice(random_events(names, churn), EVENT_LIMIT)
+    limit = EVENT_LIMIT + 4 * sessions * _events_a_session(churn, cut)
+    left = iter(range(limit))
+    events = (event for event, _ in zip(random_events(names, churn), left, strict=False))
     roster = first_sessions(events, cut, sessions, round_time)
     yielded = len(roster.sessions)
-    if yielded < sessions:
+    if yielded == sessions:
+        return roster
+    told = f"The random schedule yields {yielded} of {sessions} sessions before it"
+    if next(left, None) is None:
         raise EbbflowError(
-            f"The random schedule yields {yielded} of {sessions} sessions before it dies out or "
-            f"reaches {EVENT_LIMIT:,} joins and leaves; raise `schedule.arrivals` (now "
-            f"{churn.arrivals}) or `schedule.stay` (now {churn.stay}), or lower `sessions` or "
-            f"`schedule.min_devices` (now {cut.min_devices})."
+            f"{told} reaches {limit:,} joins and leaves, four times what it should need; lower "
+            f"`schedule.min_devices` (now {cut.min_devices}) or `schedule.change`, or raise "
+            f"`schedule.arrivals` (now {churn.arrivals:g})."
         )
-    return roster
+    raise EbbflowError(
+        f"{told} dies out; raise `schedule.arrivals` (now {churn.arrivals:g}) or `schedule.stay` "
+        f"(now {churn.stay:g}), or lower `sessions` or `schedule.min_devices` (now "
+        f"{cut.min_devices})."
+    )
+
+
+def _events_a_session(churn: Churn, cut: Cut) -> int:
+    """Return how many joins and leaves to expect in a session, roughly."""
+    new = churn.arrivals * churn.stay / max(1e-3, 1 - churn.return_probability)
+    present = max(churn.initial, new, 1.0)
+    # By the rule "change" a session lasts until some fraction of its devices has changed.
+    length = cut.interval if cut.rule == "interval" and cut.interval else churn.stay
+    return min(100_000, math.ceil(2 * present * max(1.0, length / churn.stay)))
 
 
 def random_events(names: tuple[Name, ...], churn: Churn) -> Iterator[TraceEvent]:
