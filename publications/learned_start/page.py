@@ -29,7 +29,7 @@ FORKED = ("softmax", "fast", "mlp", "texts", "images")
 
 def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS) -> None:
     """Write every table of the page, and the one in the README."""
-    found, _, _ = kept_leads("softmax", DESIGN_SEEDS, results)
+    found, _, _ = kept_leads("softmax", TEST_SEEDS, results)
     front = filled(readme.read_text(encoding="utf-8"), "forks", regret_table(found).markdown())
     write_atomically(readme, front.encode())
     text = page.read_text(encoding="utf-8")
@@ -90,16 +90,16 @@ def _single(found: Sequence[Lead]) -> str:
 
 def strangers(results: Path) -> str:
     """Return what happens when all devices are new."""
-    found, done, every = kept_leads("strangers", DESIGN_SEEDS, results)
-    if not found:
-        return "Not run.\n"
-    parts = [f"Seeds 100 to 300 ({done} of {every} cells):\n"]
-    for name, about in (
-        ("o0.0", "their labels are new, too"),
-        ("two_shard", "most labels are known"),
-    ):
-        here = [lead for lead in found if f"-{name}-" in lead.cell]
-        parts.append(f"All devices are new, and {about}:\n\n{regret_table(here).markdown()}")
+    parts = []
+    for seeds, numbers in SEEDS.items():
+        found, done, every = kept_leads("strangers", numbers, results)
+        if not found:
+            parts.append(f"Seeds {seeds}: not run.\n")
+            continue
+        for name, about in (("o0.0", "their labels, too"), ("two_shard", "most labels are known")):
+            here = [lead for lead in found if f"-{name}-" in lead.cell]
+            told = f"All devices are new, {about}; seeds {seeds} ({done} of {every} cells):"
+            parts.append(f"{told}\n\n{regret_table(here).markdown()}")
     return "\n".join(parts)
 
 
@@ -208,7 +208,7 @@ def charged(results: Path) -> str:
             ("multicast", "One copy for all"),
         ):
             here = [row for row in rows if row.downlink == downlink]
-            shown = charged_table(here).markdown()
+            shown = charged_table(here, by_setting=downlink == "unicast").markdown()
             parts.append(f"{about} (`wireless.downlink = {downlink}`), seeds {seeds}:\n\n{shown}")
     return "\n".join(parts)
 

@@ -96,14 +96,15 @@ def lead_table(rows: Sequence[Row]) -> TextTable:
     return TextTable(("setting", "lead over previous", *shown), lines)
 
 
-def charged_table(rows: Sequence[ChargedRow]) -> TextTable:
-    """Return what each start needs and how good it is, all charged, by setting.
+def charged_table(rows: Sequence[ChargedRow], *, by_setting: bool = True) -> TextTable:
+    """Return what each start needs and how good it is, all charged, by setting or over all.
 
     What is needed is a mean over the transitions at which all starts reach the target.
     """
     head = ("setting", "start", "reached", *(f"{axis} to 95 %" for axis in AXES))
     lines = []
-    for setting in [*dict.fromkeys(row.setting for row in rows), "all"]:
+    settings = list(dict.fromkeys(row.setting for row in rows)) if by_setting else []
+    for setting in [*settings, "all"]:
         here = [row for row in rows if setting in (row.setting, "all")]
         late = {_place(row) for row in here if row.needed is None}
         for method in METHODS:
