@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from chang2025.running import is_done
+from learned_start.charged import FILE as CHARGED
+from learned_start.charged import METHODS, cells, charged_digest, read_charged
 from learned_start.forking import ForkCell
 from learned_start.keeping import RESULTS, read_rows
 from learned_start.settings import DESIGN_SEEDS, FAMILIES, TEST_SEEDS, cells_of
@@ -17,7 +19,7 @@ from learned_start.trajectories import TRAJECTORIES
 from learned_start.within import ALGORITHMS, ROUNDS, read_within
 from learned_start.within import FILE as WITHIN
 
-KEPT = sorted(path for path in RESULTS.glob("*.json") if path.name != WITHIN)
+KEPT = sorted(path for path in RESULTS.glob("*.json") if path.name not in (WITHIN, CHARGED))
 
 
 @cache
@@ -82,3 +84,13 @@ def test_every_kept_trajectory_has_the_digest_of_a_cell_of_today() -> None:
 def test_kept_sessions_with_learned_steps_are_whole() -> None:
     for row in read_within(RESULTS):
         assert row.algorithm in ALGORITHMS and len(row.accuracy) == ROUNDS, row[:3]
+
+
+def test_every_kept_charged_row_is_of_a_cell_of_today() -> None:
+    every = {cell.name: cell for cell in cells((*DESIGN_SEEDS, *TEST_SEEDS))}
+    kept = json.loads((RESULTS / CHARGED).read_text(encoding="utf-8"))
+    for name, content in kept.items():
+        assert content["digest"] == charged_digest(every[name]), name
+    rows = read_charged((*DESIGN_SEEDS, *TEST_SEEDS), RESULTS)
+    assert {row.method for row in rows} == set(METHODS)
+    assert len(rows) == sum(len(content["rows"]) for content in kept.values())
