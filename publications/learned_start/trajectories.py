@@ -132,7 +132,7 @@ def _with_kept(result: Result) -> list[Result]:
     if result.seed not in PAPER_SEEDS or any(key.method != LEARNED for key in result.curves):
         return [result]
     others = read_result(PAPER_RESULTS, result.name)
-    if _without_methods(others) != _without_methods(result):
+    if not _same_settings(others.facts["config"], result.facts["config"]):
         raise EbbflowError(
             f"the kept results {result.name} of chang2025 and of learned_start differ in their "
             "settings: run one of the cells again"
@@ -140,8 +140,13 @@ def _with_kept(result: Result) -> list[Result]:
     return [result, others]
 
 
-def _without_methods(result: Result) -> dict[str, Any]:
-    return {**result.facts["config"], "methods": None, "parameters": None}
+def _same_settings(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether results have the same settings but for their methods.
+
+    A section that only one of them knows was added in between, and changes nothing by itself.
+    """
+    common = (one.keys() & other.keys()) - {"methods", "parameters"}
+    return all(one[key] == other[key] for key in common)
 
 
 def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:

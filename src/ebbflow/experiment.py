@@ -34,7 +34,7 @@ from ebbflow.runs.records import Records, Round
 from ebbflow.runs.summary import summary_rows
 from ebbflow.sessions.memory import SessionRules
 from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import cost_events
+from ebbflow.simulation.events import cost_events, refusal_events
 from ebbflow.simulation.methods import check_parameters, methods_of
 from ebbflow.simulation.roster import KINDS, build_sessions
 from ebbflow.simulation.simulate import simulate
@@ -119,6 +119,7 @@ class _InMemory(Callback):
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.rounds += rounds
+        self.events += refusal_events(world, session, tracks)
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.events += cost_events(world, session, tracks)

@@ -29,7 +29,7 @@ from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store
 from ebbflow.runs.records import QUARANTINE, RESTORE, Round
 from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import cost_events
+from ebbflow.simulation.events import cost_events, refusal_events
 from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
@@ -65,6 +65,7 @@ class Recorder(Callback):
     ) -> None:
         """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r._asdict() for r in rounds])
+        self.folder.append(records.EVENTS, refusal_events(world, session, tracks))
         due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
         stopping = self._stop()
         if rounds[0].round < session.rounds and (due or stopping):
@@ -282,6 +283,7 @@ def _facts(track: Track) -> dict[str, Any]:
         "weights": {str(z): w for z, w in start.weights.items()} if start else {},
         "distances": {str(z): d for z, d in start.distances.items()} if start else {},
         "costs": counters.written(track.costs),
+        "abandoned": track.abandoned,
     }
 
 
@@ -319,3 +321,4 @@ def _unpack(
         kept=model("kept/") if facts.get("kept") else None,
     )
     track.costs = counters.read(facts.get("costs", {}))
+    track.abandoned = facts.get("abandoned", 0)

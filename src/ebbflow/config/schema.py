@@ -207,6 +207,21 @@ class HistorySettings(Section):
     on_damage: Literal["stop", "skip"] = "stop"
 
 
+class GuardSettings(Section):
+    """Which updates are refused, and what happens when many are.
+
+    ``not_finite``: updates that are not finite are refused, or stop the run. ``norm``: so many
+    times the median norm of a round's updates is too large; every device is then trained by itself
+    first. ``quorum``: the share of participants whose updates must be left; below it the model
+    stays as it is. ``limit``: how many rounds in a row may be abandoned like that.
+    """
+
+    not_finite: Literal["refuse", "stop"] = "refuse"
+    norm: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    quorum: Annotated[float, Field(ge=0, le=1)] = 0.5
+    limit: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
 class EngineSettings(Section):
     """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
@@ -299,6 +314,7 @@ class Settings(Section):
     probe: ProbeSettings = ProbeSettings()
     boundary: BoundarySettings = BoundarySettings()
     history: HistorySettings = HistorySettings()
+    guard: GuardSettings = GuardSettings()
     engine: EngineSettings = EngineSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     wireless: Wireless = Wireless()

@@ -84,6 +84,16 @@ class Cohort(NamedTuple):
         if not self.devices:
             raise EbbflowError(f"session {self.session}, round {self.round}: nobody takes part")
 
+    def only(self, places: Sequence[int]) -> Cohort:
+        """Return the cohort of the devices at these places; what they draw stays the same."""
+        return self._replace(
+            devices=tuple(self.devices[place] for place in places),
+            batches=LazySequence(len(places), lambda i: self.batches[places[i]]),
+            samples=tuple(self.samples[place] for place in places),
+            shards=[self.shards[place] for place in places] if self.shards else (),
+            weights=tuple(self.weights[place] for place in places) if self.weights else (),
+        )
+
     def held(self, places: Iterable[int]) -> Cohort:
         """Return the cohort with the batches at these places drawn once and kept."""
         kept = {place: self.batches[place] for place in places}

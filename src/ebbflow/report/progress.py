@@ -61,8 +61,18 @@ class ProgressDisplay(Callback):
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """Show a round."""
-        raise NotImplementedError
+        """Show a round, and the first updates of each method that are refused."""
+        for track in tracks:
+            refusal, kind = track.refusal, f"refused {track.method.group} {track.method.name}"
+            if refusal is not None and kind not in self._warned:
+                self._warned.add(kind)
+                where = f"seed {world.seed}, session {session.index}, round {refusal.round}"
+                left = "; the round is abandoned" if refusal.abandoned else ""
+                text = (
+                    f"{where}, {track.method.name}: updates of {len(refusal.devices)} devices are "
+                    f"refused ({', '.join(dict.fromkeys(refusal.reasons))}){left}"
+                )
+                self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Show nothing, for the last round of the session has been shown."""
@@ -109,6 +119,7 @@ class ProgressBar(ProgressDisplay):
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Move the bar."""
+        super().round_finished(world, session, tracks, rounds)
         done, total = self._position(world, session, rounds[0].round)
         status = self._status(world, session, rounds)
         if self._task is None:
@@ -134,6 +145,7 @@ class ProgressLines(ProgressDisplay):
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Write a line if one is due."""
+        super().round_finished(world, session, tracks, rounds)
         done, total = self._position(world, session, rounds[0].round)
         if self._first is None:
             self._first = done - 1

@@ -69,6 +69,8 @@ class RunFolder:
 
     def append(self, name: str, objects: Sequence[dict[str, Any]]) -> None:
         """Append a line of JSON for each object."""
+        if not objects:
+            return
         lines = b"".join(records.line_of(o) for o in objects)
         if name not in self._lines:
             unshared(self.path / name)

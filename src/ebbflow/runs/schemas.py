@@ -80,6 +80,21 @@ class CostsEvent(TypedDict):
 
 
 @with_config(_STRICT)
+class RefusedEvent(TypedDict):
+    """Devices whose updates were refused in a round."""
+
+    event: Literal["refused"]
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    round: Positive
+    devices: list[Whole]
+    reasons: list[Text]
+    abandoned: bool
+
+
+@with_config(_STRICT)
 class FinishedEvent(TypedDict):
     """How long a session took."""
 
@@ -102,7 +117,8 @@ class WarningEvent(TypedDict):
 
 
 Event = Annotated[
-    StartEvent | CostsEvent | FinishedEvent | WarningEvent, Field(discriminator="event")
+    StartEvent | CostsEvent | RefusedEvent | FinishedEvent | WarningEvent,
+    Field(discriminator="event"),
 ]
 
 
@@ -135,6 +151,7 @@ class TrackFacts(TypedDict):
     weights: Weights
     distances: Weights
     costs: NotRequired[dict[Name, Counts]]
+    abandoned: NotRequired[Whole]
 
 
 @with_config(_STRICT)

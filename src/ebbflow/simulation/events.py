@@ -65,6 +65,22 @@ def _of_start(
         yield {"event": "warning", **about, "text": text}
 
 
+def refusal_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
+    """Return events that name the devices whose updates were refused in the last round."""
+    return [
+        {
+            "event": "refused",
+            **_about(world, track, session),
+            "round": track.refusal.round,
+            "devices": list(track.refusal.devices),
+            "reasons": list(track.refusal.reasons),
+            "abandoned": track.refusal.abandoned,
+        }
+        for track in tracks
+        if track.refusal is not None
+    ]
+
+
 def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
     """Return events that say what a finished session has cost each method, and what it keeps."""
     return [

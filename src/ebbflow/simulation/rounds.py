@@ -12,9 +12,10 @@ from ebbflow.core.algorithm import Broadcast, Upload
 from ebbflow.core.counters import Cost, CountedBatches, Payload, charged
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.lazy import LazySequence
-from ebbflow.core.local import Cohort, Engine, Lane
+from ebbflow.core.local import Cohort, Engine, Lane, Trained
 from ebbflow.core.types import ModelState, Session
 from ebbflow.sessions.memory import on_device
+from ebbflow.simulation.guard import guarded_rounds
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World, draw_cohort, draw_participants, population
@@ -27,22 +28,49 @@ def train_round(
     counted = CountedBatches(cohort.batches)
     cohort = cohort._replace(batches=counted)
     lanes, costs = lanes_of(tracks, rates), []
-    trained = engine(lanes, cohort)
-    for track, lane, (total, clients) in zip(tracks, lanes, trained, strict=True):
-        theta, track.server = lane.algorithm.server_step(track.model.theta, track.server, total)
-        if world.config.local.radius is not None:
-            theta = vector.project(theta, world.config.local.radius)
-        if not bool(torch.isfinite(theta).all()):
-            engine.explain([lane], cohort)
-            raise TrainingError(
-                f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
-                "global model is no longer finite though every device's is; lower lr.initial"
-            )
-        track.model = ModelState(theta, total.buffers / total.samples)
-        track.clients = world.states.keep(track.clients, clients)
-        sent = Payload(_bytes(total.delta, total), _bytes(lane.shared.theta, lane.shared))
-        costs.append(counted.round(int(total.devices), sent))
+    outcomes = guarded_rounds(engine, lanes, cohort, world.config.guard)
+    for track, lane, (trained, refusal, error) in zip(tracks, lanes, outcomes, strict=True):
+        track.refusal = refusal
+        sent = Payload(*(_bytes(lane.shared.theta, lane.shared) for _ in range(2)))
+        if trained is None:
+            track.abandoned += 1
+            if track.abandoned > world.config.guard.limit:
+                raise error or _too_many(track, lane, cohort, engine)
+        else:
+            _step(world, track, lane, cohort, trained, engine)
+            sent = sent._replace(up=_bytes(trained[0].delta, trained[0]))
+        costs.append(counted.round(len(cohort.devices), sent))
     return costs
+
+
+def _step(
+    world: World, track: Track, lane: Lane, cohort: Cohort, trained: Trained, engine: Engine
+) -> None:
+    """Take the server's step."""
+    total, clients = trained
+    theta, server = lane.algorithm.server_step(track.model.theta, track.server, total)
+    if world.config.local.radius is not None:
+        theta = vector.project(theta, world.config.local.radius)
+    if not bool(torch.isfinite(theta).all()):
+        engine.explain([lane], cohort)
+        raise TrainingError(
+            f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
+            "global model is no longer finite though every device's is; lower lr.initial"
+        )
+    track.server, track.abandoned = server, 0
+    track.model = ModelState(theta, total.buffers / total.samples)
+    track.clients = world.states.keep(track.clients, clients)
+
+
+def _too_many(track: Track, lane: Lane, cohort: Cohort, engine: Engine) -> TrainingError:
+    """Return the error after too many abandoned rounds, unless the engine has a better one."""
+    engine.explain([lane], cohort)
+    refused = len(track.refusal.devices) if track.refusal else 0
+    return TrainingError(
+        f"session {cohort.session}, round {cohort.round}, method {track.method.name}: updates "
+        f"of {refused} of {len(cohort.devices)} devices were refused, and {track.abandoned} "
+        "rounds in a row abandoned; lower lr.initial, or raise guard.limit"
+    )
 
 
 def lanes_of(tracks: Sequence[Track], rates: Sequence[float]) -> list[Lane]:

@@ -11,6 +11,7 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.counters import Costs
 from ebbflow.core.types import ModelState, State
 from ebbflow.sessions.memory import Memory
+from ebbflow.simulation.guard import Refusal
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.world import World
 
@@ -26,6 +27,8 @@ class Track(Memory):
         clients: The algorithm's state on each device that has taken part.
         costs: The costs of the session so far, by stage.
         asked: The devices that were asked about mixtures of models when the session began.
+        refusal: The updates that were refused in the last round, if any.
+        abandoned: The rounds in a row that have been abandoned.
     """
 
     method: Method
@@ -34,6 +37,8 @@ class Track(Memory):
     clients: dict[int, State] = field(default_factory=dict)
     costs: Costs = field(default_factory=dict)
     asked: tuple[int, ...] = ()
+    refusal: Refusal | None = None
+    abandoned: int = 0
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
@@ -56,6 +61,7 @@ def _same_state(a: Track, b: Track) -> bool:
     return (
         _same_algorithm(a, b)
         and a.method.rates is b.method.rates
+        and a.abandoned == b.abandoned
         and _equal_models(a.model, b.model)
         and _equal_states(a.server, b.server)
         and a.clients.keys() == b.clients.keys()
