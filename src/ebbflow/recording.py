@@ -20,6 +20,7 @@ from ebbflow.runs.checkpoint import (
     Checkpoint,
     checkpoint_paths,
     prune,
+    quarantine,
     read_checkpoint,
     read_tensors,
     write_checkpoint,
@@ -172,19 +173,21 @@ def rewind(folder: RunFolder, config: Config) -> Saved | None:
 
 
 def _last_intact(folder: RunFolder) -> Saved | None:
-    damaged: list[str] = []
+    damaged: dict[Path, str] = {}
     for path in checkpoint_paths(folder.path):
         try:
             checkpoint = read_checkpoint(path)
             folder.check_lines(checkpoint.lines)
             saved = Saved(checkpoint, read_tensors(checkpoint))
         except EbbflowError as error:
-            damaged.append(str(error))
+            damaged[path] = str(error)
             continue
+        for unusable in damaged:  # or it would count as one of the last two
+            quarantine(folder, unusable)
         at = f"went on from {path.name} ({checkpoint.place})"
-        return saved._replace(damaged=tuple(f"{sentence}; {at}" for sentence in damaged))
+        return saved._replace(damaged=tuple(f"{text}; {at}" for text in damaged.values()))
     if damaged:
-        raise EbbflowError(damaged[0])
+        raise EbbflowError(next(iter(damaged.values())))
     return None
 
 

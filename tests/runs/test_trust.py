@@ -20,6 +20,7 @@ from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.kept_files import kept_files
 from ebbflow.runs.plain import DEEPEST
+from ebbflow.runs.verify import verify
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys
 from tests.run_folders import last_checkpoint, made_old, resealed
@@ -356,6 +357,20 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     told = [e["text"] for e in records.read_events(run) if e["event"] == "warning"]
     said = [text for text in told if f"went on from {older.name} (seed 1, session 4" in text]
     assert len(said) == (0 if harm == "json gone" else 1)
+
+
+def test_after_falling_back_the_last_two_checkpoints_are_intact_again(
+    half: Path, tmp_path: Path
+) -> None:
+    run = copied(half, tmp_path)
+    newest, older = checkpoint_paths(run)
+    os.truncate(newest, 40)
+    with pytest.raises(Stopped):
+        experiment.resume(run, callbacks=[StopAfter(1)])
+    now = checkpoint_paths(run)
+    assert len(now) == 2 and older in now
+    assert verify(run) == []
+    assert (run / "damaged" / newest.name).stat().st_size == 40
 
 
 def test_lines_damaged_since_the_older_checkpoint_are_computed_again(

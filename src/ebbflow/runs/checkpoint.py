@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import sha256, write_atomically
+from ebbflow.core.files import make_folder, sha256, write_atomically
 from ebbflow.runs import records
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.records import RESTORE
+from ebbflow.runs.records import QUARANTINE, RESTORE
 from ebbflow.runs.schemas import CheckpointFacts, checked
 
 if TYPE_CHECKING:
@@ -98,6 +98,14 @@ def prune(folder: RunFolder, kept: int) -> None:
         former = _FORMER_TENSORS.fullmatch(tensors.name) and Path(FORMER).stem in stems
         if _TENSORS.fullmatch(tensors.name) and tensors.stem not in stems and not former:
             tensors.unlink()
+
+
+def quarantine(folder: RunFolder, path: Path) -> None:
+    """Move a checkpoint that cannot be used out of the way, with its tensors."""
+    make_folder(folder.path / QUARANTINE)
+    for part in (path, path.with_suffix(".safetensors")):
+        if part.exists():
+            part.replace(folder.path / QUARANTINE / part.name)
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import write_atomically
 
 DEEPEST = 8
 """Levels of folders; a run has four."""
@@ -63,6 +64,4 @@ def unshared(path: Path) -> None:
     backups use), that one stays as it is.
     """
     if path.exists() and path.stat().st_nlink > 1:
-        from ebbflow.core.files import write_atomically  # noqa: PLC0415
-
         write_atomically(path, path.read_bytes())
