@@ -257,3 +257,22 @@ def test_where_nobody_can_be_asked_the_error_says_so() -> None:
     )
     with pytest.raises(ValueError, match="asks devices"):
         learned().choose(plain)
+
+
+# --- nothing in common with the past --------------------------------------------------------------
+
+
+def test_where_no_past_model_is_as_good_as_the_initial_one_the_session_starts_afresh() -> None:
+    """Though a mixture would be better still: the target is near the initial model, not at it."""
+    near = vector(1) + 0.1 * vector(7)
+    point = learned(models=99).choose(situation(*THREE, target=near))
+    assert torch.equal(point.model.theta, vector(1))
+    assert point.mixture["initial"] == 1
+    assert not any(weight for name, weight in point.mixture.items() if name != "initial")
+
+
+def test_a_carried_model_that_is_the_initial_one_counts_as_such() -> None:
+    afresh = replace(situation(*THREE, target=vector(1) + 0.1 * vector(7)), carried=model(1))
+    point = learned(models=99).choose(afresh)
+    assert torch.equal(point.model.theta, vector(1))
+    assert point.mixture["carried"] == 1 and "initial" not in point.mixture
