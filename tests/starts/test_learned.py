@@ -108,8 +108,8 @@ def test_where_no_devices_are_known_the_latest_session_comes_first() -> None:
         "carried",
         "start 4",
         "initial",
-        "pilot",
         "final 3",
+        "pilot",
         "start 3",
         "final 2",
         "start 2",
@@ -149,8 +149,8 @@ def test_where_no_starts_were_kept_final_models_are_sent() -> None:
         "carried",
         "final 2",
         "initial",
-        "pilot",
         "final 3",
+        "pilot",
     ]
 
 
