@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ebbflow.runs.records import claim_folder
+from tests.configs import with_keys
 from tests.test_cli import ebbflow
 
 TINY = ("--seeds", "1", "--sessions", "4", "--rounds", "3", "--devices", "4")
@@ -171,8 +173,8 @@ def test_a_run_says_itself_how_many_devices_it_has(run: Path) -> None:
 
 
 def test_a_run_without_a_round_is_told(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('dataset = "mnist"\n', encoding="utf-8")
-    answer = ebbflow("cost", str(tmp_path))
+    claim_folder(tmp_path / "run", with_keys({"dataset": "mnist"}).model_dump())
+    answer = ebbflow("cost", str(tmp_path / "run"))
     assert answer.code == 2
     assert "holds no finished round yet" in answer.err
 

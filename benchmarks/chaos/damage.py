@@ -43,6 +43,7 @@ class Answer(NamedTuple):
 
     code: int
     out: str
+    err: str = ""
     crash: str = ""
 
 
@@ -60,10 +61,15 @@ def asked(command: Sequence[str], folder: Path) -> Answer:
             cli.main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-        return Answer(code, out.getvalue().replace(str(folder), "RUN"))
+        return Answer(code, out.getvalue().replace(str(folder), "RUN"), err.getvalue())
     except BaseException:
-        return Answer(1, "", traceback.format_exc())
-    return Answer(0, out.getvalue().replace(str(folder), "RUN"))
+        return Answer(1, "", crash=traceback.format_exc())
+    return Answer(0, out.getvalue().replace(str(folder), "RUN"), err.getvalue())
+
+
+def _is_told(answer: Answer) -> bool:
+    """Whether an answer says that something is not as it was."""
+    return "damaged" in answer.out or "was changed" in answer.err
 
 
 def cut(path: Path, draw: random.Random) -> None:
@@ -138,7 +144,7 @@ def _read(whole: Path, run: Path, trials: int, harm: str, draw: random.Random) -
         other = [
             " ".join(command)
             for command, answer in answers.items()
-            if answer.code == 0 and answer.out != shown[command] and "damaged" not in answer.out
+            if answer.code == 0 and answer.out != shown[command] and not _is_told(answer)
         ]
         if crashed or other:
             wrong.append(f"{path.relative_to(run)}: {crashed[0] if crashed else other}")

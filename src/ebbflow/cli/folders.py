@@ -18,7 +18,7 @@ DAMAGED = 1
 
 @app.command()
 def verify(folder: RunPath, as_json: AsJson = False) -> None:
-    """Check every file of a run: digests, lines, history, references, litter."""
+    """Check whether every file of a run is intact."""
     from ebbflow.runs.verify import verify as findings_of
 
     findings = findings_of(folder)
@@ -37,7 +37,7 @@ def verify(folder: RunPath, as_json: AsJson = False) -> None:
 
 @app.command()
 def repair(folder: RunPath, as_json: AsJson = False) -> None:
-    """Rebuild what can be rebuilt, and move the rest out of the way; nothing useful is deleted."""
+    """Mend a damaged run, as far as that is possible."""
     from ebbflow.runs.repair import repair as repairs_of
 
     repairs = repairs_of(folder)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import typer
 
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, EbbflowWarning
 from ebbflow.core.names import printable
 
 # An unknown option, a missing argument, a value of the wrong type. The name and module of their
@@ -22,7 +26,8 @@ USAGE_ERRORS: tuple[type[Exception], ...] = tuple(
 def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line called ``name`` and exit with its code."""
     try:
-        code = app(prog_name=name, standalone_mode=False)
+        with _told():
+            code = app(prog_name=name, standalone_mode=False)
     except EbbflowError as error:
         if error.details:
             typer.echo(error.details, err=True)
@@ -38,6 +43,23 @@ def run_app(app: typer.Typer, name: str) -> None:
         _fail(name, f"{path}: {error.strerror or error}; check the path and the disk")
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Print our own warnings as sentences; others look as they always do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", EbbflowWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, EbbflowWarning):
+                typer.echo(f"warning: {printable(str(message))}", err=True)
+            else:
+                usual(message, category, *place)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def _fail(name: str, sentence: str) -> None:

@@ -19,6 +19,10 @@ class TrainingError(EbbflowError):
     """Training failed at a known place: session, round, device, step."""
 
 
+class EbbflowWarning(UserWarning):
+    """Something that a user should know, and need not act on."""
+
+
 class RunStoppedError(Exception):
     """A run was asked to stop, and has been saved after its last finished round."""
 

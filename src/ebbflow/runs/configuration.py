@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ebbflow.config.merge import Layers, read_written
 from ebbflow.config.resolved import Config
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, EbbflowWarning
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
 
@@ -27,23 +28,48 @@ def run_layers(folder: Path) -> Layers:
     layers = Layers()
     layers.add_file(folder / records.CONFIG)
     if not records.sealed_config(folder):
-        _compare_with_saved(folder, layers.config())
+        _compare_with_saved(folder, layers)
     return layers
 
 
-def _compare_with_saved(folder: Path, config: Config) -> None:
-    """Raise an error unless a changed file says the same as what the run has saved."""
+def _compare_with_saved(folder: Path, layers: Layers) -> None:
+    """Raise an error unless a changed file says the same as what the run has saved.
+
+    Settings that may change are told, and none may be missing: the file may have been cut short.
+    """
     for path in [*checkpoint_paths(folder), folder / records.SUMMARY]:
         try:
             written = records.read_sealed(path)["config"]
         except (EbbflowError, KeyError):
             continue
-        check_unchanged(read_written(written, str(path)), config, folder)
+        missing = [key for key in _leaves(written) if key not in _leaves(layers.values)]
+        if missing:
+            raise EbbflowError(
+                f"{folder / records.CONFIG} was changed or damaged, and lacks {missing[0]}: "
+                f"{records.RESTORE}"
+            )
+        then, now = read_written(written, str(path)), layers.config()
+        check_unchanged(then, now, folder)
+        for key in sorted(FREE):
+            if getattr(then, key) != getattr(now, key):
+                text = f"{folder / records.CONFIG}: {key} was changed since the run was last saved"
+                warnings.warn(text, EbbflowWarning, stacklevel=2)
         return
     raise EbbflowError(
         f"{folder / records.CONFIG} was changed or damaged, and the run has saved nothing yet to "
         "compare it with: start a new run"
     )
+
+
+def _leaves(values: dict[str, Any], above: str = "") -> set[str]:
+    """Return the dotted keys of all values that are not null."""
+    found: set[str] = set()
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _leaves(value, f"{above}{key}.")
+        elif value is not None:
+            found.add(f"{above}{key}")
+    return found
 
 
 Parameters = dict[str, dict[str, Any]]
