@@ -102,7 +102,7 @@ class Recorder(Callback):
             last = read_checkpoint(paths[0])
             self.folder.check_lines(last.lines)
             read_tensors(last)
-            prune(self.folder, 1)
+        prune(self.folder, 1)
         for needed in self._needed.values():
             needed.store.keep(needed.now)
 

@@ -155,6 +155,19 @@ def test_what_killed_writers_left_is_swept(half: Path, whole: Path, tmp_path: Pa
     assert same_results(run, whole)
 
 
+def test_tensors_left_when_a_run_died_at_its_very_end_are_swept(
+    whole: Path, tmp_path: Path
+) -> None:
+    """Between deleting the older checkpoint and its tensors, and before the summary."""
+    run = copied(whole, tmp_path)
+    (run / records.SUMMARY).unlink()
+    orphan = run / "checkpoint-000001.safetensors"
+    orphan.write_bytes(b"?")
+    experiment.resume(run)
+    assert not orphan.exists()
+    assert same_results(run, whole)
+
+
 def test_temporary_files_have_the_name_that_is_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
