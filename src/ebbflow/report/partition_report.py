@@ -223,8 +223,12 @@ def _draw_presence(axis: Axes, holdings: Holdings) -> None:
 
 def _draw_sizes(axis: Axes, holdings: Holdings) -> None:
     totals = holdings.counts.sum(axis=1)
-    colours = [BLOCK_COLOURS[first % 2] for first in holdings.present.argmax(axis=1).tolist()]
-    axis.barh(range(len(totals)), totals, height=1.0, color=colours, linewidth=0)
+    blocks = holdings.present.argmax(axis=1) % 2
+    sides = np.repeat(np.arange(len(totals) + 1) - 0.5, 2)[1:-1]
+    for block, colour in enumerate(BLOCK_COLOURS):
+        # One shape for all bars of a colour: there may be tens of thousands.
+        held = np.repeat(np.where(blocks == block, totals, 0), 2)
+        axis.fill_betweenx(sides, 0, held, color=colour, linewidth=0)
     axis.set_xlim(0, 1.08 * int(totals.max()))
     axis.set_xticks([0, int(totals.max())])
     axis.set_xlabel("samples", fontsize=9)
