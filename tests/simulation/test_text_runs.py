@@ -13,7 +13,7 @@ from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm
-from ebbflow.core.errors import EbbflowError, TrainingError
+from ebbflow.core.errors import EbbflowError, EbbflowWarning, TrainingError
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Vectorised, WholeVectors
@@ -137,7 +137,8 @@ def test_the_reference_engine_goes_on_with_states_that_can_be_laid_out(tmp_path:
     with pytest.raises(Stopped):
         experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
-    found = experiment.resume(tmp_path / "cut", dataset=DATA)
+    with pytest.warns(EbbflowWarning, match="engine was changed"):
+        found = experiment.resume(tmp_path / "cut", dataset=DATA)
     assert losses(found) == pytest.approx(losses(whole), rel=1e-4)
 
 
@@ -146,7 +147,10 @@ def test_the_reference_engine_refuses_features_in_a_sentence(tmp_path: Path) -> 
     with pytest.raises(Stopped):
         experiment.run(config, tmp_path / "cut", dataset=DATA, callbacks=[StopAfter(8)])
     switched(tmp_path / "cut", ["vectorised", "sequential"])
-    with pytest.raises(EbbflowError, match="features of their texts instead of a whole model"):
+    with (
+        pytest.warns(EbbflowWarning, match="engine was changed"),
+        pytest.raises(EbbflowError, match="features of their texts instead of a whole model"),
+    ):
         experiment.resume(tmp_path / "cut", dataset=DATA)
 
 
