@@ -15,11 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ebbflow.aggregation import AGGREGATIONS as AGGREGATIONS
+    from ebbflow.aggregation import register_aggregation as register_aggregation
     from ebbflow.algorithms import ALGORITHMS as ALGORITHMS
     from ebbflow.algorithms import register_algorithm as register_algorithm
     from ebbflow.api import compare as compare
     from ebbflow.api import resume as resume
     from ebbflow.api import run as run
+    from ebbflow.core.aggregation import Aggregation as Aggregation
     from ebbflow.core.algorithm import Affine as Affine
     from ebbflow.core.algorithm import Algorithm as Algorithm
     from ebbflow.core.algorithm import Broadcast as Broadcast
@@ -58,8 +61,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ebbflow.aggregation": ["AGGREGATIONS", "register_aggregation"],
     "ebbflow.algorithms": ["ALGORITHMS", "register_algorithm"],
     "ebbflow.api": ["compare", "resume", "run"],
+    "ebbflow.core.aggregation": ["Aggregation"],
     "ebbflow.core.algorithm": [
         "Affine",
         "Algorithm",

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core.client_states import StateFile
-from ebbflow.core.errors import EbbflowError, unknown
+from ebbflow.core.errors import EbbflowError, TrainingError, unknown
 from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
 from ebbflow.core.rng import torch_generator
@@ -23,21 +24,26 @@ from ebbflow.data.checks import data_warnings
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
+from ebbflow.engines.failures import memory_lack_named
 from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
-from ebbflow.recording import Recorder, Saved, restore, rewind
+from ebbflow.recording import Recorder, Saved, restore, rewind, without_ended
 from ebbflow.runs import records, retention
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import check_data, note_environment, other_instructions
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Records, Round
-from ebbflow.runs.summary import summary_rows
+from ebbflow.runs.summary import summary_rows, without_broken_sessions
 from ebbflow.sessions.memory import SessionRules
 from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import cost_events, refusal_events
+from ebbflow.simulation.ceilings import refuse_too_large
+from ebbflow.simulation.estimate import Estimate, estimate
+from ebbflow.simulation.events import ENDED, cost_events, ended_event, left_out_events
+from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
 from ebbflow.simulation.roster import KINDS, build_sessions
 from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.timing import measured_seconds
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
 from ebbflow.starts import STARTS
@@ -64,12 +70,12 @@ def run(
             `ebbflow.core.errors.RunStoppedError`.
     """
     if out is None:
-        return _run_in_memory(config, prepared(config, dataset), callbacks)
+        return _run_in_memory(config, _planned(config, dataset, None), callbacks)
     if not claimed:
         records.claim_folder(out, config.model_dump())
     folder = RunFolder.open(out)
     try:
-        data = prepared(config, dataset)
+        data = _planned(config, dataset, out)
     except BaseException:  # including an interrupt: nothing has been computed yet
         folder.discard()
         raise
@@ -85,11 +91,24 @@ def resume(
 ) -> Records:
     """Resume a run from its last checkpoint; a finished run is only read."""
     config = read_config(path)
-    data = prepared(config, dataset)
     if _is_finished(path, config):
-        check_data(path, data)
+        check_data(path, prepared(config, dataset))
         return records.read_records(path)
+    data = _planned(config, dataset, path)
     return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop)
+
+
+def dry_run(config: Config, out: Path) -> tuple[Estimate, float]:
+    """Return what a run in a folder would take, and how many seconds, without running it."""
+    with _undisturbed():
+        world = _first_world(config, None)
+        methods = methods_of(world)
+        engine = engine_of(world)
+        try:
+            seconds = measured_seconds(world, methods, engine, out)
+        finally:
+            engine.close()
+        return estimate(world, methods), seconds
 
 
 def _is_finished(path: Path, config: Config) -> bool:
@@ -119,7 +138,10 @@ class _InMemory(Callback):
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         self.rounds += rounds
-        self.events += refusal_events(world, session, tracks)
+        self.events += left_out_events(world, session, tracks)
+
+    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+        self.events.append(ended_event(world, session, t, track))
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         self.events += cost_events(world, session, tracks)
@@ -131,7 +153,7 @@ def _run_in_memory(config: Config, data: Dataset, callbacks: Sequence[Callback])
         for seed in config.seeds:
             world = build_world(config, data, seed)
             _simulate(world, new_tracks(world, methods_of(world)), [kept, *callbacks])
-    rows = _rows(config, kept.rounds)
+    rows = _rows(config, kept.rounds, kept.events)
     return Records(config.model_dump(mode="json"), kept.rounds, rows, kept.events)
 
 
@@ -157,14 +179,18 @@ def _run_in_folder(
                 tracks = new_tracks(world, methods_of(world))
                 after = (0, 0)
                 if saved and saved.checkpoint.seed == seed:
+                    tracks = without_ended(folder, seed, tracks)
                     lost = restore(folder, saved, world, tracks)
                     folder.append(records.EVENTS, lost)
                     recorder.resumed(world, tracks)
                     after = (saved.checkpoint.session, saved.checkpoint.round)
                 _simulate(world, tracks, followers, after)
             recorder.finish()
-        rounds = records.read_rounds(folder.path)
-        summary = {"config": config.model_dump(mode="json"), "rows": _rows(config, rounds)}
+        rounds, events = records.read_rounds(folder.path), records.read_events(folder.path)
+        rows = _rows(config, rounds, events)
+        summary = {"config": config.model_dump(mode="json"), "rows": rows}
+        if ended := [event for event in events if event["event"] == ENDED]:
+            summary["ended"] = ended
         records.write_sealed(folder.path / records.SUMMARY, summary, indent=1)
     finally:
         folder.close()
@@ -198,7 +224,7 @@ def engine_of(world: World) -> Engine:
     choice = world.config.engine
     return engine_for(
         world.model,
-        world.dataset.train,
+        examples_with_wrong_labels(world),
         world.recipe,
         kind=choice.kind,
         block=choice.block,
@@ -207,7 +233,14 @@ def engine_of(world: World) -> Engine:
     )
 
 
-def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
+def _rows(
+    config: Config, rounds: Sequence[Round], events: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the summary's rows, or raise an error if every method has ended."""
+    ended = [event for event in events if event["event"] == ENDED]
+    if len(ended) == len(config.seeds) * len(config.algorithm) * len(config.methods):
+        raise TrainingError(ended[0]["text"])
+    rounds = without_broken_sessions(rounds, ended)
     kind = config.partition.kind
     setting = {
         "dataset": config.dataset,
@@ -223,6 +256,19 @@ def _rows(config: Config, rounds: Sequence[Round]) -> list[dict[str, Any]]:
 
 def prepared(config: Config, dataset: Dataset | None) -> Dataset:
     """Check every name, load the data, and build the first world before computing anything."""
+    return _first_world(config, dataset).dataset
+
+
+def _planned(config: Config, dataset: Dataset | None, out: Path | None) -> Dataset:
+    """Do the same, and refuse a run that would need more memory or room than there is."""
+    world = _first_world(config, dataset)
+    planned = estimate(world, methods_of(world), in_folder=out is not None)
+    refuse_too_large(planned, out)
+    return world.dataset
+
+
+@memory_lack_named("preparing the run")
+def _first_world(config: Config, dataset: Dataset | None) -> World:
     for name in config.algorithm:
         ALGORITHMS.find(name, "algorithm")
     for name in config.lr.algorithms:
@@ -230,6 +276,7 @@ def prepared(config: Config, dataset: Dataset | None) -> Dataset:
     for name in config.methods:
         STARTS.find(name, "methods")
     MODELS.find(config.model.kind, "model.kind")
+    AGGREGATIONS.find(config.aggregation.rule, "aggregation.rule")
     if config.partition.kind not in KINDS:
         raise unknown(config.partition.kind, KINDS, "partition", "partition.kind")
     check_parameters(config)
@@ -244,10 +291,11 @@ def prepared(config: Config, dataset: Dataset | None) -> Dataset:
         for split in (dataset.train, dataset.test)
     )
     dataset = Dataset(dataset.name, train, test, dataset.classes)
-    methods_of(build_world(config, dataset, config.seeds[0]))
+    world = build_world(config, dataset, config.seeds[0])
+    methods_of(world)
     for seed in config.seeds[1:]:  # the model and the methods are the same for every seed
         build_sessions(config, dataset, seed)
-    return dataset
+    return world
 
 
 def _check_device(name: str) -> None:
@@ -268,6 +316,11 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     parameters = config.parameters.get(kind, {})
     built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
     model = at_precision(built, config.precision)
+    if config.privacy.clip is not None and model.buffer_layout.total:
+        raise EbbflowError(
+            f"privacy.clip = {config.privacy.clip:g} does not fit the model {model.name}, whose "
+            "running statistics would reveal single devices: choose a model without them"
+        )
     initial = model.initial(torch_generator(seed, "initial"))
     warnings = [*data_warnings(dataset, config.dataset)]
     if config.model.weights is not None:

@@ -20,7 +20,6 @@ from ebbflow.runs.checkpoint import (
     Checkpoint,
     checkpoint_paths,
     prune,
-    quarantine,
     read_checkpoint,
     read_tensors,
     write_checkpoint,
@@ -28,9 +27,10 @@ from ebbflow.runs.checkpoint import (
 from ebbflow.runs.configuration import check_unchanged
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store
-from ebbflow.runs.records import QUARANTINE, RESTORE, Round
+from ebbflow.runs.plain import set_aside
+from ebbflow.runs.records import RESTORE, Round
 from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import cost_events, refusal_events
+from ebbflow.simulation.events import ENDED, cost_events, ended_event, left_out_events
 from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
@@ -49,6 +49,7 @@ class Recorder(Callback):
         self._saved_at = time.monotonic()
         self._session_began = time.monotonic()
         self._needed: dict[Path, _Needed] = {}
+        self._stores: dict[tuple[int, str, str], Store] = {}
 
     def resumed(self, world: World, tracks: Sequence[Track]) -> None:
         """Take note of what the checkpoint needs that these tracks have been restored from."""
@@ -66,13 +67,17 @@ class Recorder(Callback):
     ) -> None:
         """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r._asdict() for r in rounds])
-        self.folder.append(records.EVENTS, refusal_events(world, session, tracks))
+        self.folder.append(records.EVENTS, left_out_events(world, session, tracks))
         due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
         stopping = self._stop()
         if rounds[0].round < session.rounds and (due or stopping):
             self._save_checkpoint(world, session, rounds[0].round, tracks)
             if stopping:
                 raise RunStoppedError
+
+    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+        """Record why a method cannot go on."""
+        self.folder.append(records.EVENTS, [ended_event(world, session, t, track)])
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Save the session's models, then a checkpoint, then delete entries no longer kept."""
@@ -81,7 +86,7 @@ class Recorder(Callback):
         costs = cost_events(world, session, tracks)
         self.folder.append(records.EVENTS, [*costs, {**event, "seconds": round(seconds, 3)}])
         for track in tracks:
-            store = store_of(self.folder, world, track.method)
+            store = self._store(world, track.method)
             if session.index == world.rules.pilot_sessions and track.pilot is not None:
                 store.write_pilot(track.pilot)
             # From now on the session is read from its file, so that a long past fits into memory.
@@ -106,11 +111,18 @@ class Recorder(Callback):
         for needed in self._needed.values():
             needed.store.keep(needed.now)
 
+    def _store(self, world: World, method: Method) -> Store:
+        """Return the store of a method's history, the same one in every session."""
+        key = world.seed, method.group, method.name
+        if key not in self._stores:
+            self._stores[key] = store_of(self.folder, world, method)
+        return self._stores[key]
+
     def _note(self, world: World, tracks: Sequence[Track]) -> None:
         here = {
             store.folder: (store, frozenset(past.number for past in track.past))
             for track in tracks
-            for store in [store_of(self.folder, world, track.method)]
+            for store in [self._store(world, track.method)]
         }
         for folder, needed in self._needed.items():  # of an earlier seed
             if folder not in here and needed.before != needed.now:
@@ -183,12 +195,23 @@ def _last_intact(folder: RunFolder) -> Saved | None:
             damaged[path] = str(error)
             continue
         for unusable in damaged:  # or it would count as one of the last two
-            quarantine(folder, unusable)
+            for part in (unusable, unusable.with_suffix(".safetensors")):
+                set_aside(folder.path, part)
         at = f"went on from {path.name} ({checkpoint.place})"
         return saved._replace(damaged=tuple(f"{text}; {at}" for text in damaged.values()))
     if damaged:
         raise EbbflowError(next(iter(damaged.values())))
     return None
+
+
+def without_ended(folder: RunFolder, seed: int, tracks: Sequence[Track]) -> list[Track]:
+    """Return the tracks of the methods that have not ended under a seed."""
+    ended = {
+        (event["algorithm"], event["method"])
+        for event in records.read_events(folder.path)
+        if event["event"] == ENDED and event["seed"] == seed
+    }
+    return [track for track in tracks if (track.method.group, track.method.name) not in ended]
 
 
 def restore(
@@ -227,7 +250,7 @@ def restore(
             except EbbflowError as error:
                 if world.config.history.on_damage == "stop":
                     raise EbbflowError(f'{error}; or set history.on_damage = "skip"') from None
-                where = store.quarantine(number, folder.path / QUARANTINE)
+                where = store.give_up(number, folder.path)
                 text = f"{error}; went on without session {number}, and moved it to {where}"
                 warnings.append(_warning(world, track, session, text))
         store.sweep()

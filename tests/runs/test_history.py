@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -390,17 +391,40 @@ def test_any_safetensors_reader_finds_the_start_by_name(store: Store) -> None:
         assert set(file.keys()) == {
             *(f"{prefix}theta/{name}" for prefix in ("", "start/") for name in LAYOUT.names),
             *(f"{prefix}buffers/norm.mean" for prefix in ("", "start/")),
+            "members",
         }
-    assert read_manifest(store.folder)[FILE]["members"] == [3, 1, 7]
+        assert file.get_tensor("members").tolist() == [3, 1, 7]
+
+
+def test_the_manifest_does_not_grow_with_the_devices(store: Store) -> None:
+    # It is read and written for every session: with the devices of all of them in it, each session
+    # would take longer than the one before.
+    few, many = started(5), started(6)
+    store.write(few)
+    size = (store.folder / MANIFEST).stat().st_size
+    stored = store.write(replace(many, devices=tuple(range(10_000))))
+    assert (store.folder / MANIFEST).stat().st_size < 2 * size + 20
+    assert stored.devices == store.read(6).devices == tuple(range(10_000))
+
+
+def test_devices_listed_in_the_manifest_as_by_earlier_versions_are_read(store: Store) -> None:
+    store.write(started(5))
+    tensors = load_file(store.folder / FILE)
+    del tensors["members"]
+    save_file(tensors, store.folder / FILE)
+    files = read_manifest(store.folder)
+    files[FILE]["sha256"] = hashlib.sha256((store.folder / FILE).read_bytes()).hexdigest()
+    files[FILE]["members"] = [3, 1, 7]
+    (store.folder / MANIFEST).write_text(json.dumps({"version": 1, "files": files}))
+    assert store.read(5).devices == (3, 1, 7)
 
 
 def test_without_a_start_neither_it_nor_the_devices_are_written(store: Store) -> None:
     """Entries of other methods are what they were before there were starts, to the bit."""
     plain = entry(5)
     written = PastSession(5, plain.model, plain.signature, None, (3, 1, 7))
-    store.write(written)
+    assert store.write(written).devices == ()
     before = (store.folder / FILE).read_bytes()
-    assert "members" not in read_manifest(store.folder)[FILE]
     assert store.read(5).start is None
     assert store.read(5).devices == ()
     store.write(entry(5))
@@ -538,3 +562,35 @@ def test_a_vector_that_is_large_is_not_remembered(tmp_path: Path) -> None:
     for _ in range(2):
         recent.get(history._File(tmp_path / "file", "digest"), "theta", loaded)
     assert len(times) == 2
+
+
+def test_vectors_of_a_deleted_session_are_let_go(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = history._Recent(10_000)
+    monkeypatch.setattr(history, "_recent", recent)
+    for session in range(1, 20):
+        store.write(entry(session)).model  # noqa: B018 - reads it
+        store.keep({session})
+    assert {Path(path).name for path, _, _ in recent._vectors} == {"session-0019.safetensors"}
+    assert recent._held == 4 * (LAYOUT.total + BUFFERS.total)
+
+
+def test_a_store_that_goes_on_does_not_read_its_manifest_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+
+    def counted(folder: Path) -> dict[str, dict[str, Any]]:
+        times.append(folder)
+        return read_manifest(folder)
+
+    monkeypatch.setattr(history, "read_manifest", counted)
+    for session in range(1, 6):
+        store.write(entry(session))
+        store.keep({session - 1, session})
+    assert len(times) == 1
+    assert set(read_manifest(store.folder)) == {
+        "session-0004.safetensors",
+        "session-0005.safetensors",
+    }

@@ -17,26 +17,8 @@ from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.repair import repair
 from ebbflow.runs.verify import verify
-from tests.callbacks import StopAfter, Stopped
-from tests.configs import with_keys
-from tests.run_folders import made_old
-from tests.runs.test_trust import SMALL, copied, files_of, flipped, same_results
+from tests.run_folders import copied, files_of, flipped, made_old, same_results
 from tests.test_cli import ebbflow, tree
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    experiment.run(with_keys(SMALL, {}), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("half") / "run"
-    with pytest.raises(Stopped):
-        experiment.run(with_keys(SMALL, {}), folder, callbacks=[StopAfter(11)])
-    return folder
 
 
 def below(run: Path, method: str = "warm_start") -> Path:
@@ -110,6 +92,7 @@ def test_a_finding_names_the_file_and_what_is_wrong(half: Path, tmp_path: Path) 
 # --- repair --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::ebbflow.core.errors.EbbflowWarning")  # of a changed setting
 @pytest.mark.parametrize("seed", range(3))
 def test_a_single_flipped_bit_in_a_small_file_is_set_right(
     half: Path, whole: Path, tmp_path: Path, seed: int

@@ -17,10 +17,9 @@ from ebbflow.core import files
 from ebbflow.core.errors import EbbflowError, RunStoppedError
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
-from tests.callbacks import StopAfter, Stopped
+from tests.callbacks import Stopped
 from tests.configs import with_keys
-from tests.run_folders import saved
-from tests.runs.test_trust import SMALL, copied, same_results
+from tests.run_folders import SMALL, copied, same_results, saved
 from tests.test_cli import EXECUTABLE, ebbflow, tree
 
 LONG = ("--seeds", "1", "--sessions", "6", "--rounds", "400", "--devices", "6")
@@ -118,21 +117,6 @@ def test_a_run_that_is_asked_to_stop_after_any_round_goes_on_as_if_it_had_not(
 
 
 # --- litter --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    experiment.run(with_keys(SMALL, {}), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("half") / "run"
-    with pytest.raises(Stopped):
-        experiment.run(with_keys(SMALL, {}), folder, callbacks=[StopAfter(8)])
-    return folder
 
 
 def test_what_killed_writers_left_is_swept(half: Path, whole: Path, tmp_path: Path) -> None:

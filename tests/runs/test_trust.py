@@ -24,43 +24,19 @@ from ebbflow.runs.plain import DEEPEST
 from ebbflow.runs.verify import verify
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys
-from tests.run_folders import last_checkpoint, made_old, resealed
+from tests.run_folders import (
+    SMALL,
+    copied,
+    files_of,
+    flipped,
+    last_checkpoint,
+    made_old,
+    resealed,
+    same_results,
+)
 from tests.test_cli import Answer, ebbflow, tree
 
-SMALL: dict[str, Any] = {
-    "methods": ["warm_start", "previous"],
-    "seeds": [1],
-    "sessions": 4,
-    "rounds": 3,
-    "partition.devices": 4,
-    "data.limit_train": 300,
-    "history.keep": "last",
-    "history.limit": 2,
-    "checkpoint.seconds": 1e-9,
-}
 READING = (("metrics",), ("cost",), ("history", "ls"), ("history", "show"))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    experiment.run(with_keys(SMALL, {}), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run that was stopped in its fourth session, with two checkpoints."""
-    folder = tmp_path_factory.mktemp("half") / "run"
-    with pytest.raises(Stopped):
-        experiment.run(with_keys(SMALL, {}), folder, callbacks=[StopAfter(11)])
-    assert len(checkpoint_paths(folder)) == 2
-    return folder
-
-
-def copied(folder: Path, to: Path) -> Path:
-    shutil.copytree(folder, to / "run")
-    return to / "run"
 
 
 def asked(command: tuple[str, ...], folder: Path) -> Answer:
@@ -212,27 +188,31 @@ def test_a_hard_link_from_elsewhere_is_left_as_it_was(half: Path, tmp_path: Path
 # --- damage --------------------------------------------------------------------------------------
 
 
-def same_results(folder: Path, whole: Path) -> bool:
-    same = all(
-        (folder / name).read_bytes() == (whole / name).read_bytes()
-        for name in (records.METRICS, records.SUMMARY)
-    )
-    return same and tree(folder / records.HISTORY) == tree(whole / records.HISTORY)
-
-
 def is_known_to_be_damaged(run: Path) -> bool:
     """Whether a file that nobody had a use for is listed as damaged, and all else is right."""
     return any(kept.state != "ok" for kept in kept_files(run))
 
 
-def flipped(path: Path, bit: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
+def flipped_somewhere(path: Path, draw: random.Random) -> None:
+    flipped(path, draw.randrange(8 * path.stat().st_size))
 
 
-def files_of(run: Path) -> list[Path]:
-    return sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
+def cut_somewhere(path: Path, draw: random.Random) -> None:
+    os.truncate(path, draw.randrange(path.stat().st_size))
+
+
+def assert_noticed_or_harmless(
+    run: Path, whole: Path, harm: Callable[[Path, random.Random], None], draw: random.Random
+) -> None:
+    """Harm a file of a run and resume it."""
+    path = draw.choice(files_of(run))
+    harm(path, draw)
+    with warnings.catch_warnings(record=True) as told:
+        try:
+            experiment.resume(run)
+        except EbbflowError:
+            return
+    assert same_results(run, whole) or told or is_known_to_be_damaged(run), path
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -242,14 +222,7 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(
     draw = random.Random(seed)
     for n in range(25):
         run = copied(half, tmp_path / str(n))
-        path = draw.choice(files_of(run))
-        flipped(path, draw.randrange(8 * path.stat().st_size))
-        with warnings.catch_warnings(record=True) as told:
-            try:
-                experiment.resume(run)
-            except EbbflowError:
-                continue
-        assert same_results(run, whole) or told or is_known_to_be_damaged(run), path
+        assert_noticed_or_harmless(run, whole, flipped_somewhere, draw)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -261,7 +234,7 @@ def test_a_flipped_bit_does_not_change_what_is_shown(
     for n in range(12):
         run = copied(whole, tmp_path / str(n))
         path = draw.choice(files_of(run))
-        flipped(path, draw.randrange(8 * path.stat().st_size))
+        flipped_somewhere(path, draw)
         for command in READING:
             answer = asked(command, run)
             ours = answer.out.replace(str(run), str(whole))
@@ -276,13 +249,7 @@ def test_a_file_cut_short_is_noticed_or_does_no_harm(
     draw = random.Random(seed)
     for n in range(20):
         run = copied(half, tmp_path / str(n))
-        path = draw.choice(files_of(run))
-        os.truncate(path, draw.randrange(path.stat().st_size))
-        try:
-            experiment.resume(run)
-        except EbbflowError:
-            continue
-        assert same_results(run, whole) or is_known_to_be_damaged(run), path
+        assert_noticed_or_harmless(run, whole, cut_somewhere, draw)
 
 
 def test_a_finished_runs_lines_cut_at_a_line_are_noticed(whole: Path, tmp_path: Path) -> None:

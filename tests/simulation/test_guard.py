@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -78,9 +79,9 @@ def test_a_round_is_bit_by_bit_the_one_without_the_refused(
 ) -> None:
     world = world_of(bad, **{"algorithm": [algorithm], "engine.kind": kind})
     ours, theirs = after_round(world, algorithm)
-    assert ours.refusal is not None
-    assert (ours.refusal.devices, ours.refusal.reasons) == ((BAD,), ("not finite",))
-    assert not ours.refusal.abandoned
+    assert ours.left_out is not None
+    assert (ours.left_out.devices, ours.left_out.reasons) == ((BAD,), ("not finite",))
+    assert not ours.left_out.abandoned
     assert torch.equal(ours.model.theta, theirs.model.theta)
     assert torch.isfinite(ours.model.theta).all()
     assert ours.clients.keys() == theirs.clients.keys()
@@ -93,8 +94,8 @@ def test_a_round_is_bit_by_bit_the_one_without_the_refused(
 def test_an_update_far_from_the_median_is_refused(kind: str) -> None:
     world = world_of(30.0, **{"guard.norm": 4.0, "engine.kind": kind})
     ours, theirs = after_round(world)
-    assert ours.refusal is not None
-    assert (ours.refusal.devices, ours.refusal.reasons) == ((BAD,), ("too large",))
+    assert ours.left_out is not None
+    assert (ours.left_out.devices, ours.left_out.reasons) == ((BAD,), ("too large",))
     assert torch.equal(ours.model.theta, theirs.model.theta)
 
 
@@ -102,7 +103,7 @@ def test_honest_devices_are_not_refused_and_nothing_changes() -> None:
     plain = experiment.run(with_keys(SMALL, {}))
     watched = experiment.run(with_keys(SMALL, {"guard.norm": 50.0}))
     assert watched.rounds == plain.rounds
-    assert [e for e in watched.events if e["event"] == "refused"] == []
+    assert [e for e in watched.events if e["event"] == "left_out"] == []
 
 
 def spoilt_run(tmp_path: Any = None, **settings: Any) -> Any:
@@ -112,7 +113,7 @@ def spoilt_run(tmp_path: Any = None, **settings: Any) -> Any:
 
 def test_the_events_name_who_was_refused_and_costs_count_what_was_sent_in_vain() -> None:
     records = spoilt_run()
-    refused = [e for e in records.events if e["event"] == "refused"]
+    refused = [e for e in records.events if e["event"] == "left_out"]
     assert [(e["session"], e["round"], e["devices"]) for e in refused] == [
         (1, t, [BAD]) for t in (1, 2, 3)
     ]
@@ -132,8 +133,8 @@ def test_a_run_with_a_bad_device_is_resumed_as_if_it_had_not_stopped(tmp_path: A
     again = experiment.resume(tmp_path / "run", dataset=world.dataset)
     assert again.rounds == whole.rounds
     names = ("session", "round", "devices")
-    told = [[e[n] for n in names] for e in again.events if e["event"] == "refused"]
-    assert told == [[e[n] for n in names] for e in whole.events if e["event"] == "refused"]
+    told = [[e[n] for n in names] for e in again.events if e["event"] == "left_out"]
+    assert told == [[e[n] for n in names] for e in whole.events if e["event"] == "left_out"]
 
 
 @pytest.mark.parametrize("kind", ["vectorised", "sequential"])
@@ -153,7 +154,7 @@ def test_below_the_quorum_the_model_stays_and_the_round_is_recorded_as_abandoned
         set_up_state(world, track, session, engine)
         before = replace(track)
         (cost,) = train_round(world, [track], [0.05], draw_round(world, session, 1), engine)
-    assert track.refusal is not None and track.refusal.abandoned
+    assert track.left_out is not None and track.left_out.abandoned
     assert track.abandoned == 1
     assert torch.equal(track.model.theta, before.model.theta)
     assert track.server.keys() == before.server.keys()
@@ -165,7 +166,24 @@ def test_after_so_many_abandoned_rounds_the_run_stops_with_a_sentence() -> None:
         with pytest.raises(EbbflowError, match=rf"session 1, round {rounds}\b"):
             spoilt_run(**{"guard.quorum": 0.9, "guard.limit": limit})
     finished = spoilt_run(**{"guard.quorum": 0.9, "guard.limit": 3})
-    told = [e["abandoned"] for e in finished.events if e["event"] == "refused"]
+    told = [e["abandoned"] for e in finished.events if e["event"] == "left_out"]
     assert told == [True, True, True]
     accuracies = {r.accuracy for r in finished.rounds if r.session == 1}
     assert len(accuracies) == 1  # the model stayed
+
+
+@pytest.mark.parametrize("method", ["learned", "warm_start", "previous", "average", "continuous"])
+@pytest.mark.parametrize("devices", [3, 4, 6])
+def test_every_start_goes_on_with_a_device_whose_samples_are_no_numbers(
+    method: str, devices: int
+) -> None:
+    """It is asked about mixtures, probes and trains: none of that may stop the others."""
+    settings = {"partition.devices": devices, "methods": [method], "sessions": 5}
+    records = spoilt_run(**settings)
+    assert records.rounds[-1].session == 5
+    assert all(math.isfinite(each.loss) for each in records.rounds)
+    starts = [e for e in records.events if e["event"] == "start"]
+    assert all(math.isfinite(e["loss"]) for e in starts)
+    if method == "learned" and devices > 3:  # three are one group: nobody answers with numbers
+        left_out = [e for e in records.events if e["event"] == "warning" and e["session"] > 1]
+        assert left_out, "nobody was told that a group was left out"

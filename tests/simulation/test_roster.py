@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -206,3 +207,33 @@ def test_a_rate_of_arrivals_that_is_named_is_taken_as_it_is() -> None:
     assert [first[0] for first in sizes] == [20] * 5
     late = np.array(sizes)[:, 30:]
     assert late.mean() == pytest.approx(40, abs=4 * np.sqrt(40 * (1 + 2 * 4.0) / late.size))
+
+
+# --- many devices that come and go ---------------------------------------------------------------
+
+
+def test_what_a_long_schedule_holds_is_not_in_memory() -> None:
+    config = config_of(*POOL, "schedule.kind=random", "partition.devices=1000", "sessions=50")
+    build_sessions(config_of(*POOL, "schedule.kind=random"), digits(), 100)
+    tracemalloc.start()
+    sessions = build_sessions(config, digits(), 100)
+    walked = [len(session.sizes or ()) for session in sessions]
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Four bytes for each device of each session; a dictionary of its samples takes over a hundred.
+    assert held < 4 * sum(walked) + 600_000
+    assert 40_000 < sum(walked) < 60_000
+
+
+def test_a_session_is_the_same_whenever_it_is_asked_for() -> None:
+    for kind in (POOL, ("partition.kind=dirichlet",)):
+        config = config_of(*kind, "schedule.kind=random", "partition.devices=12", "sessions=20")
+        sessions = build_sessions(config, digits(), 100)
+        forwards = list(sessions)
+        for session in reversed(forwards):
+            again = sessions[session.index - 1]
+            assert (again.devices, again.labels) == (session.devices, session.labels)
+            for device in session.devices:
+                np.testing.assert_array_equal(again.shards[device], session.shards[device])
+            held = np.concatenate([session.shards[device] for device in session.devices])
+            assert set(digits().train.y[held].tolist()) <= set(session.labels)

@@ -72,10 +72,17 @@ def path_loss(
     over_ground = np.asarray(distance, dtype=np.float64)
     point = break_point(carrier, server, device, environment)
     squared = over_ground**2 + (server - device) ** 2  # d_3D^2
-    common = 32.4 + 20 * math.log10(carrier / 1e9)
+    common = 32.4 + 20 * _log10(carrier / 1e9)
     near = common + 10.5 * np.log10(squared)
-    far = common + 20 * np.log10(squared) - 9.5 * math.log10(point**2 + (server - device) ** 2)
+    far = common + 20 * np.log10(squared) - 9.5 * _log10(point**2 + (server - device) ** 2)
     return np.where(over_ground <= point, near, far)
+
+
+def _log10(value: float) -> float:
+    """Return a logarithm; a value that has vanished is an error like any overflow."""
+    if value == 0:
+        raise FloatingPointError("the logarithm of a number that is zero after rounding")
+    return math.log10(value)
 
 
 def ring_distance(uniform: ArrayLike, nearest: float, radius: float) -> Array:

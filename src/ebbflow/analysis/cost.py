@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from ebbflow.analysis.channel import (
 )
 from ebbflow.config.schema import Wireless
 from ebbflow.core.counters import FLOAT, Payload
+from ebbflow.core.errors import EbbflowError, EbbflowWarning
 from ebbflow.core.rng import Name, generator
 
 
@@ -158,7 +160,7 @@ def draw_fleet(
     standard = generator("wireless-shadowing", *lasting).standard_normal(count)[numbers]
     too_long = slot_warning(wireless.speed, wireless.carrier, wireless.slot)
     if too_long is not None:
-        warnings.warn(too_long, stacklevel=2)
+        warnings.warn(too_long, EbbflowWarning, stacklevel=2)
     return Fleet(
         large_scale(loss, wireless.shadowing * standard),
         in_turn(wireless.speed),
@@ -169,6 +171,21 @@ def draw_fleet(
         in_turn(wireless.capacitance),
         tuple(("wireless-fading", seed, session, t, device) for device in devices),
     )
+
+
+@contextmanager
+def within_numbers(wireless: Wireless) -> Iterator[None]:
+    """Turn numbers that overflow, or vanish and are divided by, into a sentence about the cell."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except ArithmeticError as error:
+        changed = wireless.model_dump(exclude_defaults=True).items()
+        named = ", ".join(f"{key} = {value}" for key, value in changed) or "all as usual"
+        raise EbbflowError(
+            f"[wireless] ({named}) leads to costs that are no numbers ({error}): check that the "
+            "values are in SI units, and bring them nearer to the usual ones"
+        ) from error
 
 
 # --- bandwidth -----------------------------------------------------------------------------------

@@ -55,15 +55,18 @@ def planned_holdings(config: Config, dataset: Dataset | None = None) -> Holdings
 def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) -> Holdings:
     """Count what the devices of some sessions hold; a device holds the same in all of them."""
     y = dataset.train.y.cpu().numpy()
-    first: dict[int, Session] = {}
+    place: dict[int, int] = {}  # in the order of the devices' first sessions
     for session in sessions:
         for device in session.devices:
-            first.setdefault(device, session)
-    devices = sorted(first, key=lambda device: (first[device].index, device))
-    counts = [
-        np.bincount(y[first[device].shards[device]], minlength=dataset.classes)
-        for device in devices
-    ]
-    here = [set(session.devices) for session in sessions]
-    present = [[device in those for those in here] for device in devices]
-    return Holdings(title, tuple(devices), np.array(counts, dtype=np.int64), np.array(present))
+            place.setdefault(device, len(place))
+    counts = np.zeros((len(place), dataset.classes), dtype=np.int64)
+    present = np.zeros((len(place), len(sessions)), dtype=bool)
+    counted = 0
+    for column, session in enumerate(sessions):
+        rows = [place[device] for device in session.devices]
+        present[rows, column] = True
+        for row, device in zip(rows, session.devices, strict=True):
+            if row >= counted:
+                counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.classes)
+        counted = max(counted, 1 + max(rows, default=-1))
+    return Holdings(title, tuple(place), counts, present)

@@ -37,7 +37,7 @@ from ebbflow.config.resolved import Config
 from ebbflow.config.schema import StepCount, Wireless
 from ebbflow.core import counters
 from ebbflow.core.counters import FLOAT, Cost, Payload
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, EbbflowWarning
 from ebbflow.core.rng import Name
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.records import Round, read_events, read_rounds
@@ -206,7 +206,7 @@ def usages(
         else:
             present = recorded_devices(start)
         if present.samples is None and stages:
-            warnings.warn(UNEQUAL, stacklevel=2)
+            warnings.warn(UNEQUAL, EbbflowWarning, stacklevel=2)
         usual = payload(key.algorithm, model.parameters)
         sent, sent_probing = (
             recorded.get((key.algorithm, key.method, names), usual) for names in (TRAINING, PROBING)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bound, costs, data, experiments, folders, history, metrics, presets
+from ebbflow.cli import bound, costs, data, experiments, folders, history, metrics, presets, privacy
 from ebbflow.cli.options import help_if_alone
 from ebbflow.cli.running import run_app
 from ebbflow.core.errors import EbbflowError
@@ -28,6 +28,7 @@ app.add_typer(history.app, name="history")
 app.add_typer(folders.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)
+app.add_typer(privacy.app)
 
 
 @app.command()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +90,9 @@ def cost(
         "wireless.fading": ("--exact", "slots" if exact else None),
     }
     config = _configured(folder, preset or [], options, settings or [])
-    with _printed_warnings():
+    from ebbflow.analysis.cost import within_numbers
+
+    with within_numbers(config.wireless):
         if folder is not None:
             _of_run(folder, config, goal, sweep, picture, json)
         else:
@@ -300,13 +299,3 @@ def _print_json(config: Config, size: ModelSize, content: dict[str, Any]) -> Non
 
     about = {"wireless": config.wireless.model_dump(mode="json"), "model": size._asdict()}
     typer.echo(json.dumps({**about, **content}, indent=1))
-
-
-@contextmanager
-def _printed_warnings() -> Iterator[None]:
-    """Print every warning once, as one sentence."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        typer.echo(f"warning: {text}", err=True)

@@ -17,6 +17,7 @@ from ebbflow.cli.options import (
     ConfigFile,
     DatasetName,
     Devices,
+    DryRun,
     MethodNames,
     Out,
     Overlap,
@@ -65,6 +66,7 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         plugin: Plugins = None,
         out: Out = None,
         json: AsJson = False,
+        dry_run: DryRun = False,
     ) -> None:
         shortcuts = {
             "dataset": dataset,
@@ -84,7 +86,11 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
 
         load_plugins(plugin or [])
         resolved = configure(base, config, preset or [], shortcuts, settings or [])
-        launch(resolved, out or default_folder(resolved), json)
+        folder = out or default_folder(resolved)
+        if dry_run:
+            foretell(resolved, folder)
+        else:
+            launch(resolved, folder, json)
 
 
 _experiment(
@@ -122,6 +128,19 @@ def default_folder(config: Config) -> Path:
     """Return the run folder to use without --out."""
     stem = f"{Path(config.dataset).stem}-{'-'.join(config.algorithm)}"
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{stem}"
+
+
+def foretell(config: Config, out: Path) -> None:
+    """Print what a run would take, and fail as it would if that is more than there is."""
+    from rich.console import Console
+
+    from ebbflow import experiment
+    from ebbflow.report.estimate_table import estimate_table
+    from ebbflow.simulation.ceilings import available_memory, refuse_too_large, room_on_disk
+
+    planned, seconds = experiment.dry_run(config, out)
+    Console().print(estimate_table(planned, seconds, available_memory(), room_on_disk(out)))
+    refuse_too_large(planned, out)
 
 
 def launch(config: Config, out: Path, as_json: bool) -> None:
@@ -179,6 +198,10 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     if not tables:
         first = config.pilot.sessions + 3
         typer.echo(f"no transition yet: the first with a choice is session {first}")
+    for event in outcome.events:
+        if event["event"] == "ended":
+            who = f"{event['algorithm']}, {event['method']}, seed {event['seed']}"
+            typer.echo(f"note: {who} ended in session {event['session']}: {event['text']}")
     longest = max(r.round for r in outcome.rounds)
     for window in config.window:
         if window > longest:

@@ -48,6 +48,10 @@ Windows = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by default under runs/.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what the run would take; run nothing, write nothing."),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
 
 Plugins = Annotated[

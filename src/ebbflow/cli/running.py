@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
-from ebbflow.core.names import printable
+from ebbflow.core.names import printable, shortened
 
 # An unknown option, a missing argument, a value of the wrong type. The name and module of their
 # common base class differ between versions of typer, some of which take it from click and some of
@@ -47,14 +47,17 @@ def run_app(app: typer.Typer, name: str) -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Print our own warnings as sentences; others look as they always do."""
+    """Print our own warnings as sentences, each once; others look as they always do."""
+    told: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", EbbflowWarning)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
             if issubclass(category, EbbflowWarning):
-                typer.echo(f"warning: {printable(str(message))}", err=True)
+                if str(message) not in told:
+                    typer.echo(f"warning: {printable(str(message))}", err=True)
+                told.add(str(message))
             else:
                 usual(message, category, *place)
 
@@ -63,5 +66,5 @@ def _told() -> Iterator[None]:
 
 
 def _fail(name: str, sentence: str) -> None:
-    typer.echo(f"{name}: {printable(sentence)}", err=True)
+    typer.echo(f"{name}: {shortened(printable(sentence))}", err=True)
     sys.exit(2)

@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ebbflow.core.names import printable
+from ebbflow.runs.records import CONFIG
 from ebbflow.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Stopping(Callback):
 
     def hint(self) -> str:
         """Return how to go on."""
-        if (self._folder / "config.toml").exists():
+        if (self._folder / CONFIG).exists():
             return f"stopped: resume with `ebbflow resume {printable(str(self._folder))}`"
         return "stopped before anything was computed"
 

@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -40,7 +40,7 @@ class Layers:
 
     def add(self, values: Mapping[str, Any], place: str) -> None:
         """Add a nested mapping on top."""
-        for written, value in _leaves(values):
+        for written, value in leaves(values):
             path = self._renamed(written, place)
             node = self.values
             *parents, last = path
@@ -136,7 +136,7 @@ class Layers:
 
     def _refuse_odd_text(self) -> None:
         """Raise an error if a name or text holds a character that no path and no name has."""
-        for path, value in _leaves(self.values):
+        for path, value in leaves(self.values):
             texts = [part for part in as_list(value) if isinstance(part, str)]
             for text in (*path, *texts):
                 if printable(text) != text:
@@ -150,25 +150,26 @@ class Layers:
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False)
         first = errors[0]
-        key = self._written(first["loc"])
+        parts = (key.split(".") for key in self.places)
+        written = {".".join(path[:n]) for path in parts for n in range(1, len(path) + 1)}
+        key = self._written(first["loc"], written)
         place = next((p for k, p in self.places.items() if k == key or k.startswith(key + ".")), "")
         where = f" ({place})" if place else ""
         if first["type"] == "extra_forbidden":
             return f"unknown key {key}{where}{_suggestion(key)}"
         # If a value may have several types, pydantic reports an error for each of them.
-        reasons = [str(e["msg"]) for e in errors if self._written(e["loc"]) == key]
+        reasons = [str(e["msg"]) for e in errors if self._written(e["loc"], written) == key]
         reasons = [reason.removeprefix("Value error, ") for reason in dict.fromkeys(reasons)]
         value = first["input"]
         shown = "a table" if isinstance(value, dict) else _shown(value)
         text = ", or ".join(f"{reason[0].lower()}{reason[1:]}" for reason in reasons)
         return f"{key} = {shown}{where} is refused: {text}"
 
-    def _written(self, location: tuple[int | str, ...]) -> str:
+    @staticmethod
+    def _written(location: tuple[int | str, ...], written: set[str]) -> str:
         """Return the key that the user wrote, without pydantic's indices and union branches."""
         path = [str(part) for part in location]
-        while path and not any(
-            key == ".".join(path) or key.startswith(".".join(path) + ".") for key in self.places
-        ):
+        while path and ".".join(path) not in written:
             path.pop()
         return ".".join(path) or ".".join(str(part) for part in location)
 
@@ -189,14 +190,15 @@ def read_written(config: dict[str, Any], place: str) -> Config:
     return layers.config()
 
 
-def _leaves(
+def leaves(
     values: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every value of a nested mapping with its path; an empty mapping is a value."""
     if len(path) > DEEPEST_KEY:
         raise EbbflowError(f"the key {'.'.join(path)} is nested too deeply: no setting is")
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*path, key))
+            yield from leaves(value, (*path, key))
         else:
             yield (*path, key), value
 
@@ -221,6 +223,9 @@ def keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]
     """
     for name, info in section.model_fields.items():
         kind = info.annotation
+        optional = [part for part in get_args(kind) if part is not type(None)]
+        if len(optional) == 1:
+            kind = optional[0]
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from keys(kind, f"{prefix}{name}.")
         else:

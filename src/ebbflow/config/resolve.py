@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ from ebbflow.data.names import ALIASES
 from ebbflow.starts import AUTO, RECOMMENDED
 
 POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
+MOST_DEVICES = 1_000_000
+"""Of a random schedule, present on average; as for ``partition.devices``."""
+MOST_CHANGES = 10**9
+"""Joins and leaves of a random schedule, roughly: more is most likely a slip in a unit of time."""
 LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
 """Partitions by label, for which ``partition.devices`` is the total number of devices."""
 
@@ -88,6 +93,22 @@ def _first(*values: float | None) -> float:
     return next(value for value in values if value is not None)
 
 
+def _not_private(settings: Settings) -> Iterator[str]:
+    """Yield settings for which nobody could say how much they reveal."""
+    for key, value, usual in (
+        ("aggregation.rule", settings.aggregation.rule, "mean"),
+        ("guard.norm", settings.guard.norm, None),
+        ("guard.not_finite", settings.guard.not_finite, "refuse"),
+        ("participation.weighting", settings.participation.weighting, "uniform"),
+    ):
+        if value != usual:
+            shown = f'"{value}"' if isinstance(value, str) else f"{value:g}"
+            yield (
+                f"{key} = {shown} cannot be combined with privacy.clip, for what it reveals of "
+                f"single devices is not known: leave {key} out"
+            )
+
+
 def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
     yield from _misplaced(settings)
     if config.pilot.sessions > config.sessions:
@@ -102,6 +123,8 @@ def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
             f'history.limit = {settings.history.limit} has no use with history.keep = "all": set '
             'history.keep to "last" or "diverse", or leave the limit out'
         )
+    if settings.privacy.clip is not None:
+        yield from _not_private(settings)
     lists: tuple[tuple[str, Sequence[int | str]], ...] = (
         ("seeds", settings.seeds),
         ("methods", settings.methods),
@@ -124,6 +147,39 @@ def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
         if isinstance(steps, list) and steps[0] > steps[1]:
             yield f"{name} = {steps} must be a range [fewest, most]"
     yield from _impossible(config.wireless)
+    if config.schedule.kind == "random":
+        yield from _endless(config)
+
+
+def _endless(config: Config) -> Iterator[str]:
+    """Yield what makes a random schedule longer than anybody could wait for."""
+    choice, devices = config.schedule, config.partition.device_count
+    stay, back = choice.stay, choice.return_probability
+    present = float(devices)
+    if choice.arrivals is not None:
+        # A device stays 1 / (1 - back) times on average, but no more often than there is time for.
+        present = max(present, choice.arrivals * stay / max(1e-3, 1 - back))
+    if present > MOST_DEVICES:
+        yield (
+            f"schedule.arrivals = {choice.arrivals:g} and schedule.stay = {stay:g} keep "
+            f"{present:.3g} devices present, more than {MOST_DEVICES:,}: lower one of them"
+        )
+    if choice.min_devices > 10 * present + 100:  # less likely than e^-100 at any one time
+        yield (
+            f"schedule.min_devices = {choice.min_devices} devices are never present together where "
+            f"{present:.3g} are on average: lower it, or raise partition.devices or "
+            "schedule.arrivals"
+        )
+    length = choice.interval if choice.cut == "interval" else stay
+    changes = 2 * present * (1 + config.sessions * length / stay)
+    if choice.arrivals is None and math.isinf(devices / stay * back * choice.away):
+        changes = math.inf  # so many devices are away at first
+    if changes > MOST_CHANGES:
+        yield (
+            f"the random schedule needs {changes:.3g} joins and leaves, more than "
+            f"{MOST_CHANGES:,}: raise schedule.stay (now {stay:g}), or lower schedule.interval "
+            f"(now {choice.interval:g}) or schedule.away (now {choice.away:g})"
+        )
 
 
 def _impossible(wireless: Wireless) -> Iterator[str]:

@@ -23,8 +23,8 @@ def _share(value: Any) -> Any:
         raise ValueError(
             "a fraction must lie above 0 and at most at 1; write a count without a point"
         )
-    if isinstance(value, int) and value < 1:
-        raise ValueError("a count must be at least 1")
+    if isinstance(value, int) and not 1 <= value <= 10**12:
+        raise ValueError("a count must be at least 1 and at most 1,000,000,000,000")
     return value
 
 
@@ -48,14 +48,16 @@ Share = Annotated[float | int | None, BeforeValidator(_share)]
 StepCount = RoundCount | Annotated[list[RoundCount], Field(min_length=2, max_length=2)]
 
 
-def _with_infinity(value: Any) -> Any:
+def _parameter(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number must fit into 64 bits")
     return math.inf if value == "inf" else value
 
 
 # JSON has no infinity: summary.json has the string "inf" instead, which a setting may be, too.
 Parameter = Annotated[
     bool | int | float | str,
-    BeforeValidator(_with_infinity),
+    BeforeValidator(_parameter),
     PlainSerializer(lambda value: "inf" if value == math.inf else value, when_used="json"),
 ]
 Parameters = dict[str, dict[str, Parameter]]
@@ -222,6 +224,106 @@ class GuardSettings(Section):
     limit: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
+class AggregationSettings(Section):
+    """How the server makes one update of those that devices sent.
+
+    ``rule``: mean, median, trimmed_mean, multi_krum, clipped_mean, trust, or one of your own. All
+    but the mean look at single updates. ``server_samples``: samples that the server has itself,
+    where the rule needs them.
+    """
+
+    rule: str = "mean"
+    server_samples: Count = 100
+
+
+class PrivacySettings(Section):
+    """Client-level differential privacy; without ``clip`` there is none.
+
+    ``clip``: the longest that a device's message may be. ``noise``: the standard deviation of the
+    noise on their sum, in units of ``clip``. ``answers``: the clip of what a device answers in a
+    survey. ``delta``: the probability of a larger loss of privacy than is told.
+    """
+
+    clip: Positive | None = None
+    noise: NotNegative = 1.0
+    answers: Positive = 5.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Factor = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+
+
+class Fault(Section):
+    """Something that goes wrong on devices, for a simulation to bring about.
+
+    ``devices`` are those concerned: a share of each session's devices, drawn by name and as far as
+    possible the same in all sessions, or a list of their numbers. ``rate`` is the probability that
+    it happens to one of them in a round.
+    """
+
+    rate: Probability = 1.0
+    devices: Probability | list[Annotated[int, Field(ge=0)]] = 1.0
+
+
+class Dropout(Fault):
+    """The update never arrives: the device is lost before, during or after its training."""
+
+    when: Literal["before", "during", "after"] = "before"
+
+
+class Straggler(Fault):
+    """The update is late.
+
+    The device needs 1 + d times its usual time, with d exponential of mean ``slowdown``; an update
+    later than ``deadline`` times the usual time is not waited for.
+    """
+
+    slowdown: Factor = 2.0
+    deadline: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 2.0
+
+
+class Vanishing(Fault):
+    """The device is gone for so many rounds of the session."""
+
+    rounds: RoundCount = 5
+
+
+class Scaled(Fault):
+    """The update is multiplied by ``factor``, or a multiple of it replaces what should be sent."""
+
+    factor: Factor = 10.0
+
+
+class Flipped(Scaled):
+    """As `Scaled`; by default nothing becomes longer."""
+
+    factor: Factor = 1.0
+
+
+class FaultSettings(Section):
+    """What goes wrong on devices, to try a method, a guard or an aggregation.
+
+    Lost: ``dropout``, ``straggler``, ``vanishing``. Broken: ``nan`` and ``infinite`` (one entry of
+    the update), ``wrong`` (a random vector ``factor`` times as long as the update), ``scaled`` (by
+    ``factor``). Malicious: ``flipped`` (the update times -``factor``), ``noise`` (a random vector
+    ``factor`` times as long is added), ``manipulated`` (-``factor`` times the mean of the others'
+    updates), ``labels`` (trained on labels in reverse order).
+    """
+
+    dropout: Dropout | None = None
+    straggler: Straggler | None = None
+    vanishing: Vanishing | None = None
+    labels: Fault | None = None
+    scaled: Scaled | None = None
+    flipped: Flipped | None = None
+    noise: Flipped | None = None
+    manipulated: Flipped | None = None
+    wrong: Flipped | None = None
+    nan: Fault | None = None
+    infinite: Fault | None = None
+
+
 class EngineSettings(Section):
     """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
@@ -315,6 +417,9 @@ class Settings(Section):
     boundary: BoundarySettings = BoundarySettings()
     history: HistorySettings = HistorySettings()
     guard: GuardSettings = GuardSettings()
+    faults: FaultSettings = FaultSettings()
+    aggregation: AggregationSettings = AggregationSettings()
+    privacy: PrivacySettings = PrivacySettings()
     engine: EngineSettings = EngineSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     wireless: Wireless = Wireless()

@@ -151,6 +151,12 @@ class CountedBatches(Sequence[Rows]):
         self._counts[place] = len(rows), sum(map(len, rows))
         return rows
 
+    def made(self, place: int, share: float) -> None:
+        """Count the first part of a device's steps, which it made in vain."""
+        rows = self._batches[place]
+        rows = rows[: math.floor(share * len(rows))]
+        self._counts[place] = len(rows), sum(map(len, rows))
+
     @property
     def steps(self) -> int:
         """Local steps of all devices so far."""

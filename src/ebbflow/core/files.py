@@ -58,3 +58,15 @@ def sync_folder(folder: Path) -> None:
 def sha256(content: bytes) -> str:
     """Return the SHA-256 digest in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path is a device, a pipe or a socket: reading it may take for ever."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def file_state(path: Path, digest: str) -> str:
+    """Return ``ok``, ``missing`` or ``damaged``, judged by a file's digest."""
+    if not path.exists():
+        return "missing"
+    return "ok" if sha256(path.read_bytes()) == digest else "damaged"

@@ -10,6 +10,7 @@ NAME_RULE = (
     "a name has up to 64 letters, digits and the signs _ . + -, and begins with a letter or digit"
 )
 _NAME = re.compile(PATTERN)
+_LEFT_OUT = " ... "
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Control characters, invisible and unassigned ones, and lone halves of surrogate pairs."""
 
@@ -30,6 +31,16 @@ def printable(text: str) -> str:
     a\x1b[31mb\tc\nd
     """
     return "".join(_escaped(c) if _harmful(c) else c for c in text)
+
+
+def shortened(text: str, most: int = 900) -> str:
+    """Return a text with its middle left out if it is longer than a reader would read.
+
+    >>> shortened("abcdefghij" * 3, most=11)
+    'abc ... hij'
+    """
+    half = (most - len(_LEFT_OUT)) // 2
+    return text if len(text) <= most else f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
 
 
 def _harmful(character: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import is_stream
 
 Rates = Callable[[int], tuple[float, ...]]
 """``rates(T)``: the rate of every round of a session of T rounds."""
@@ -26,6 +27,10 @@ def polynomial_rates(initial: float, floor: float, power: float, rounds: int) ->
 def read_rates(path: Path, rounds: int) -> tuple[float, ...]:
     """Read a rate for every round: a JSON list, or one number per line."""
     try:
+        if is_stream(path):
+            raise EbbflowError(
+                f'lr.file = "{path}" is a device or a pipe: name a file, which can be read again'
+            )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise EbbflowError(f'lr.file = "{path}" cannot be read ({error}): check the path') from None

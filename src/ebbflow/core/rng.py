@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,51 @@ def generator(*names: Name) -> np.random.Generator:
     (True, False)
     """
     return np.random.Generator(np.random.Philox(key=_digest(names, 16)))
+
+
+class Generators:
+    """The generators of ``(*names, 0)``, ``(*names, 1)``, ..., of which one at a time is used.
+
+    Making a generator takes twenty microseconds, and setting this one to another's state takes
+    three: that counts where a million devices have a generator each.
+
+    >>> lives = Generators(100, "life")
+    >>> lives.become(7)
+    >>> lives.draw.random() == generator(100, "life", 7).random()
+    True
+    """
+
+    def __init__(self, *names: Name) -> None:
+        # What generator(*names, member) hashes is this text, the member, and a bracket.
+        before = json.dumps((*names, 0)).removesuffix("0]")
+        self._hash = hashlib.blake2b(before.encode(), digest_size=16)
+        self._bits = np.random.Philox(key=0)
+        self.draw = np.random.Generator(self._bits)
+
+    def become(self, member: int, drawn: int = 0) -> None:
+        """Make ``draw`` the generator of a member after so many numbers were drawn from it."""
+        digest = self._hash.copy()
+        digest.update(b"%d]" % member)
+        key = int.from_bytes(digest.digest(), "little")
+        # Philox makes its numbers four at a time.
+        blocks, rest = divmod(drawn, 4)
+        # numpy says that it takes arrays here; it takes any numbers, and arrays take longer.
+        state: Any = {
+            "bit_generator": "Philox",
+            "state": {"counter": (blocks, 0, 0, 0), "key": (key & (2**64 - 1), key >> 64)},
+            "buffer": (0, 0, 0, 0),
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        self._bits.state = state
+        if rest:
+            self._bits.random_raw(rest, output=False)
+
+    def drawn(self) -> int:
+        """Return how many numbers of 64 bits were drawn from the present member's generator."""
+        state: Any = self._bits.state
+        return 4 * (int(state["state"]["counter"][0]) - 1) + int(state["buffer_pos"])
 
 
 def torch_generator(*names: Name) -> torch.Generator:

@@ -49,6 +49,14 @@ class SurveyPlan(NamedTuple):
     compression: Compression = "bf16"
     least: int = 2
 
+    def groups_of(self, devices: int) -> int:
+        """Return how many groups so many devices form.
+
+        >>> [SurveyPlan().groups_of(devices) for devices in (1, 5, 20)]
+        [1, 2, 5]
+        """
+        return max(1, min(self.groups, devices // self.least))
+
 
 class LossSums(NamedTuple):
     """Sums over the devices of each of G groups, for A mixtures.
@@ -95,10 +103,12 @@ class Expansion(NamedTuple):
 class Panel(Protocol):
     """The devices that have been sent a basis, and answer questions about its mixtures.
 
-    ``share`` is the part of the session's samples that they hold, from 0 to 1.
+    ``share`` is the part of the session's samples that they hold, from 0 to 1. ``noisy`` says
+    whether noise was added to their answers, which is then part of the standard errors.
     """
 
     share: float
+    noisy: bool
 
     def losses(self, mixtures: Sequence[Array], half: Half) -> LossSums:
         """Return sums of the losses at several mixtures."""

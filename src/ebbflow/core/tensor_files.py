@@ -31,6 +31,26 @@ def as_safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview
     >>> load(b"".join(as_safetensors({"a": torch.ones(2), "b": torch.tensor(3)})))["b"]
     tensor(3)
     """
+    names, head = _header(tensors)
+    yield head
+    for name in names:
+        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+
+
+def stored_size(tensors: Mapping[str, Tensor]) -> int:
+    """Return the size of the file in bytes; tensors on torch's ``meta`` device will do.
+
+    >>> tensors = {"a": torch.ones(2), "b": torch.tensor(3)}
+    >>> stored_size(tensors) == len(b"".join(as_safetensors(tensors)))
+    True
+    """
+    _, head = _header(tensors)
+    return len(head) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def _header(tensors: Mapping[str, Tensor]) -> tuple[list[str], bytes]:
+    """Return the names in the order of the file, and what it begins with."""
     # Wide types first, so that every tensor is aligned when the file is mapped.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header, end = {}, 0
@@ -41,7 +61,4 @@ def as_safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview
         header[name] = {"dtype": _TYPES[tensor.dtype], "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+    return names, len(text).to_bytes(8, "little") + text

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,16 +72,9 @@ def read_npz(path: Path, remedy: str = _SAVE) -> dict[str, Array]:
                 # numpy returns a member that is not an array as bytes.
                 if not isinstance(arrays[key], np.ndarray):
                     raise ValueError("it is not an array")
-    except (
-        ValueError,
-        EOFError,
-        MemoryError,  # the header promises more than any machine holds
-        OSError,
-        RuntimeError,  # encrypted, or compressed in a way that Python does not support
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
+    except EbbflowError:
+        raise
+    except Exception as error:  # numpy raises whatever its parser happens to stumble over
         if "Object arrays" in str(error):
             raise EbbflowError(
                 f"{path}: {key} holds Python objects, which are never loaded; "

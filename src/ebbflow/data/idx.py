@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -46,15 +47,16 @@ def _split(wanted: Source, images: Path, labels: Path, count: int) -> Examples:
 
 def _read(wanted: Source, path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """Read an idx file of bytes: a magic number, the shape as 32-bit integers, the values."""
-    with reading(path, wanted), opened(path) as stream:
-        content = stream.read()
     # Magic: two zeros, 8 for unsigned bytes, and the number of dimensions.
     header = bytes((0, 0, 8, len(shape))) + np.array(shape, dtype=">u4").tobytes()
+    with reading(path, wanted), opened(path) as stream:
+        # A byte more than there should be shows a longer file, however far it would unpack.
+        content = stream.read(len(header) + math.prod(shape) + 1)
     if not content.startswith(header[:4]):
         raise EbbflowError(
             f"{path} is not an idx file of {len(shape)} dimensions (it begins with "
             f"{content[:4].hex() or 'nothing'}, not {header[:4].hex()}); {wanted.remedy}"
         )
-    if not content.startswith(header) or len(content) != len(header) + np.prod(shape):
+    if not content.startswith(header) or len(content) != len(header) + math.prod(shape):
         raise EbbflowError(f"{path} does not hold an array of shape {shape}; {wanted.remedy}")
     return np.frombuffer(content, dtype=np.uint8, offset=len(header)).reshape(shape)

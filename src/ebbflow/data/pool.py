@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,29 +17,38 @@ class Pool:
 
     A device's samples are drawn by its name whenever they are used, so neither memory nor start-up
     time grows with the number of devices; two devices may hold the same sample.
+
+    Args:
+        seed: the run's seed.
+        y: the label of every training sample.
+        labels: the labels of each group.
+        group_of: the place in ``labels`` of a device's group.
+        samples: how many samples every device draws.
     """
 
     def __init__(
         self,
         seed: int,
         y: Indices,
-        groups: Sequence[tuple[Sequence[int], tuple[int, ...]]],
+        labels: Sequence[tuple[int, ...]],
+        group_of: Callable[[int], int],
         samples: int,
     ) -> None:
         self.seed = seed
         self.samples = samples
-        self._groups = [(frozenset(devices), labels) for devices, labels in groups]
-        self._rows = [np.sort(np.concatenate(rows_of(y, labels))) for _, labels in groups]
-        for rows, (_, labels) in zip(self._rows, groups, strict=True):
+        self._labels = labels
+        self._group_of = group_of
+        self._rows = [np.sort(np.concatenate(rows_of(y, group))) for group in labels]
+        for rows, group in zip(self._rows, labels, strict=True):
             if samples > len(rows):
                 raise EbbflowError(
                     f"partition.samples = {samples} is more than the {len(rows)} training samples "
-                    f"with the labels {list(labels)}: ask for fewer"
+                    f"with the labels {list(group)}: ask for fewer"
                 )
 
     def draw(self, device: int) -> Indices:
         """Return the rows of a device, in ascending order."""
-        rows = self._rows[self._group(device)]
+        rows = self._rows[self._group_of(device)]
         chosen = generator(self.seed, "partition", "pool", device).choice(
             len(rows), self.samples, replace=False, shuffle=False
         )
@@ -47,8 +56,9 @@ class Pool:
 
     def labels_of(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the labels that devices may hold."""
-        groups = {self._group(device) for device in devices}
-        return tuple(sorted({label for group in groups for label in self._groups[group][1]}))
-
-    def _group(self, device: int) -> int:
-        return next(i for i, (devices, _) in enumerate(self._groups) if device in devices)
+        groups: set[int] = set()
+        for device in devices:
+            groups.add(self._group_of(device))
+            if len(groups) == len(self._labels):
+                break
+        return tuple(sorted({label for group in groups for label in self._labels[group]}))

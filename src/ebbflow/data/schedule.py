@@ -34,8 +34,8 @@ class Presence(NamedTuple):
 class Roster(NamedTuple):
     """The sessions s = 1, 2, ... in order; ``names[i]`` is the external name of device ``i``."""
 
-    names: tuple[str, ...]
-    sessions: tuple[Presence, ...]
+    names: Sequence[str]
+    sessions: Sequence[Presence]
 
 
 def alternating(sessions: int, devices: int) -> Roster:
@@ -92,8 +92,24 @@ def participants(
             "No device is present to take part in a round; raise `schedule.min_devices` so that "
             "no session is empty."
         )
-    if share is None:
+    count = drawn_count(present, share)
+    if count == present:
         return tuple(devices)
+    if weighting == "uniform":
+        places: list[int] = rng.choice(present, size=count, replace=False).tolist()
+    else:
+        places = _weighted_draw(rng, devices, sizes, count)
+    return tuple(devices[place] for place in sorted(places))
+
+
+def drawn_count(present: int, share: float | int | None) -> int:
+    """Return how many of the devices present take part; see `participants`.
+
+    >>> [drawn_count(5, share) for share in (None, 0.5, 0.01, 2, 9)]
+    [5, 3, 1, 2, 5]
+    """
+    if share is None:
+        return present
     fraction = isinstance(share, float)
     if not (0 < share <= 1 if fraction else share >= 1):
         raise EbbflowError(
@@ -101,13 +117,7 @@ def participants(
             "`probe.share` to a fraction above 0 and at most 1, or to a whole number of devices."
         )
     count = max(1, math.floor(share * present + 0.5 + SLACK)) if fraction else int(share)
-    if count >= present:
-        return tuple(devices)
-    if weighting == "uniform":
-        places: list[int] = rng.choice(present, size=count, replace=False).tolist()
-    else:
-        places = _weighted_draw(rng, devices, sizes, count)
-    return tuple(devices[place] for place in sorted(places))
+    return min(present, count)
 
 
 def _weighted_draw(

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import is_stream
 from ebbflow.data.trace import TraceEvent
 
 _COLUMNS = ("time", "device", "event")
@@ -43,6 +44,11 @@ def read_trace(path: Path) -> list[TraceEvent]:
 
 def _decoded(path: Path) -> str:
     try:
+        if is_stream(path):
+            raise EbbflowError(
+                f"The trace {path} is a device or a pipe; point `schedule.file` to a file, which "
+                "can be read again."
+            )
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise EbbflowError(

@@ -34,6 +34,16 @@ def failures_named(place: Callable[[], str]) -> Iterator[None]:
         raise HookError(f"{place()}: {last_line}") from error
 
 
+@contextmanager
+def memory_lack_named(place: str) -> Iterator[None]:
+    """Turn a lack of memory into a sentence; every other error passes as it is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        refuse_lack_of_memory(error, place)
+        raise
+
+
 def refuse_lack_of_memory(error: Exception, place: str) -> None:
     """Raise a sentence if the error says that there was not enough memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (

@@ -21,7 +21,7 @@ from ebbflow.core.types import (
     Theta,
     WordSubset,
 )
-from ebbflow.models.checks import whole
+from ebbflow.models.checks import bounded, whole
 
 PADDING = 0
 _EPSILON = 1e-6  # keeps the mean of a text without tokens finite
@@ -47,6 +47,7 @@ def embedding(
         ("embedding.weight", "classifier.weight", "classifier.bias"),
         ((vocabulary, width), (classes, width), (classes,)),
     )
+    bounded("embedding", sample_shape, classes, layout.total)
     table = layout.slices()["embedding.weight"]
 
     def initial(draw: torch.Generator) -> ModelState:

@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from ebbflow.core.types import Model
-from ebbflow.models.checks import whole
+from ebbflow.models.checks import bounded, whole
 from ebbflow.models.module import from_module
 
 
@@ -25,4 +25,5 @@ class _Perceptron(nn.Module):
 def mlp(sample_shape: tuple[int, ...], classes: int, hidden: int = 200) -> Model:
     """Return inputs - ``hidden`` ReLU - classes; MOON's representation is the hidden layer."""
     inputs, hidden = math.prod(sample_shape), whole("mlp", "hidden", hidden)
+    bounded("mlp", sample_shape, classes, (inputs + 1) * hidden + (hidden + 1) * classes)
     return from_module(lambda: _Perceptron(inputs, hidden, classes), "mlp")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.types import Buffers, EngineHints, Layout, Model, ModelState, Output, Theta
+from ebbflow.models.checks import bounded
 
 
 def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
@@ -19,6 +20,7 @@ def softmax(sample_shape: tuple[int, ...], classes: int) -> Model:
     inputs = math.prod(sample_shape)
     layout = Layout(("weight", "bias"), ((classes, inputs), (classes,)))
     split = classes * inputs
+    bounded("softmax", sample_shape, classes, layout.total)
 
     def initial(draw: torch.Generator) -> ModelState:
         # As torch draws a linear layer: uniform within 1/sqrt(inputs).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from ebbflow.report.plots import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
     from ebbflow.analysis.holdings import Holdings
 
@@ -26,6 +28,8 @@ ENTRIES = 8
 """Entries that a row shows unless all are asked for."""
 SMALL = 50
 """Devices whose names and numbers fit into a picture."""
+DRAWN = 1500
+"""Devices that a picture shows; it does not have more lines of pixels."""
 BLOCK_COLOURS = ("#0072b2", "#d55e00")
 """For devices that first come in an odd session, and in an even one."""
 
@@ -145,7 +149,8 @@ def partition_picture(holdings: Holdings, path: Path) -> None:
     """Draw the samples of each device by label, and the sessions in which it is present.
 
     Devices are ordered by their first session, with a line between those of different sessions.
-    Beside the labels are the sessions in which a device is present, and its number of samples.
+    Beside the labels are the sessions in which a device is present, and its number of samples. Of
+    devices that are thinner than a line of pixels, some are drawn, at regular steps.
     """
     check_picture(path)
     pyplot = drawing()
@@ -162,24 +167,58 @@ def partition_picture(holdings: Holdings, path: Path) -> None:
         layout="constrained",
     )
     held, here, sizes = axes
-    _draw_labels(figure, held, holdings)
-    _draw_presence(here, holdings)
-    _draw_sizes(sizes, holdings)
+    shown = np.arange(devices)[:: -(-devices // DRAWN)]
+    _draw_labels(figure, held, holdings, shown)
+    _draw_presence(here, holdings, shown)
+    _draw_sizes(sizes, holdings, shown)
     for axis in axes:
-        for boundary in np.cumsum(holdings.blocks)[:-1].tolist():
-            axis.axhline(boundary - 0.5, color="0.2", linewidth=1.0)
+        _draw_lines(axis, np.cumsum(holdings.blocks)[:-1] - 0.5, "y", color="0.2", linewidth=1.0)
         if devices <= SMALL:
-            for boundary in range(1, devices):
-                axis.axhline(boundary - 0.5, color="0.88", linewidth=0.5, zorder=1.5)
+            between = np.arange(1, devices) - 0.5
+            _draw_lines(axis, between, "y", color="0.88", linewidth=0.5, zorder=1.5)
         axis.tick_params(length=2, labelsize=8)
     places = _device_ticks(holdings.blocks)
     held.set_yticks(places, [str(holdings.devices[place]) for place in places], fontsize=7)
     figure.suptitle(f"{holdings.title}: who holds what", x=0.01, ha="left", fontsize=11)
-    figure.savefig(path, dpi=150)
+    # Nobody reads numbers in a picture of thousands of devices, and it takes less memory.
+    figure.savefig(path, dpi=150 if devices <= DRAWN else 80)
     pyplot.close(figure)
 
 
-def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings) -> None:
+def _draw_lines(
+    axis: Axes, places: NDArray[np.floating[Any]], across: Literal["x", "y"], **style: Any
+) -> None:
+    """Draw lines at these places, all as one shape: there may be thousands."""
+    from matplotlib.collections import LineCollection  # noqa: PLC0415 - an extra
+
+    ends = (0.0, 1.0)  # of the axis
+    if across == "y":
+        segments = [[(end, place) for end in ends] for place in places.tolist()]
+        transform = axis.get_yaxis_transform()
+    else:
+        segments = [[(place, end) for end in ends] for place in places.tolist()]
+        transform = axis.get_xaxis_transform()
+    style = {"zorder": 2.0, **style}
+    axis.add_collection(LineCollection(segments, transform=transform, **style), autolim=False)
+
+
+def _image(axis: Axes, values: NDArray[Any], devices: int, shades: Colormap, top: int) -> AxesImage:
+    """Draw rows of values so that they fill the places of all devices."""
+    frame = (-0.5, values.shape[1] - 0.5, devices - 0.5, -0.5)
+    return axis.imshow(
+        values,
+        aspect="auto",
+        cmap=shades,
+        vmin=0,
+        vmax=top,
+        extent=frame,
+        # Scaling colours, four double numbers for each pixel, takes 70 MB more.
+        interpolation="nearest",
+        interpolation_stage="data",
+    )
+
+
+def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings, shown: NDArray[np.int64]) -> None:
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - an extra
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
 
@@ -187,9 +226,7 @@ def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings) -> None:
     # Even one sample stands out from none, which is white.
     shades = LinearSegmentedColormap.from_list("shades", ["#dedaeb", "#9e9ac8", "#3f007d"])
     top = int(holdings.counts.max())
-    image = axis.imshow(
-        np.ma.masked_equal(holdings.counts, 0), aspect="auto", cmap=shades, vmin=0, vmax=top
-    )
+    image = _image(axis, np.ma.masked_equal(holdings.counts[shown], 0), devices, shades, top)
     # The number in a cell, where there is room for it.
     if labels <= 24 and devices <= SMALL:
         for place, label in np.argwhere(holdings.counts).tolist():
@@ -205,28 +242,26 @@ def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings) -> None:
     bar.ax.tick_params(labelsize=7, length=2)
 
 
-def _draw_presence(axis: Axes, holdings: Holdings) -> None:
+def _draw_presence(axis: Axes, holdings: Holdings, shown: NDArray[np.int64]) -> None:
     from matplotlib.colors import ListedColormap  # noqa: PLC0415 - an extra
 
-    first = holdings.present.argmax(axis=1)
-    shade = np.where(holdings.present, 1 + first[:, None] % 2, 0)
-    axis.imshow(
-        shade, aspect="auto", cmap=ListedColormap(["white", *BLOCK_COLOURS]), vmin=0, vmax=2
-    )
-    sessions = holdings.present.shape[1]
-    for boundary in range(1, sessions):
-        axis.axvline(boundary - 0.5, color="white", linewidth=1.0)
+    devices, sessions = holdings.present.shape
+    present = holdings.present[shown]
+    odd_or_even = (present.argmax(axis=1) % 2).astype(np.uint8)
+    shade = np.where(present, 1 + odd_or_even[:, None], np.uint8(0))
+    _image(axis, shade, devices, ListedColormap(["white", *BLOCK_COLOURS]), 2)
+    _draw_lines(axis, np.arange(1, sessions) - 0.5, "x", color="white", linewidth=1.0)
     places = _ticks(sessions, 16)
     axis.set_xticks(places, [str(place + 1) for place in places])
     axis.set_xlabel("here in session", fontsize=9)
 
 
-def _draw_sizes(axis: Axes, holdings: Holdings) -> None:
-    totals = holdings.counts.sum(axis=1)
-    blocks = holdings.present.argmax(axis=1) % 2
-    sides = np.repeat(np.arange(len(totals) + 1) - 0.5, 2)[1:-1]
+def _draw_sizes(axis: Axes, holdings: Holdings, shown: NDArray[np.int64]) -> None:
+    totals = holdings.counts[shown].sum(axis=1)
+    blocks = holdings.present[shown].argmax(axis=1) % 2
+    sides = np.repeat(np.append(shown, len(holdings.devices)) - 0.5, 2)[1:-1]
     for block, colour in enumerate(BLOCK_COLOURS):
-        # One shape for all bars of a colour: there may be tens of thousands.
+        # One shape for all bars of a colour: there may be thousands.
         held = np.repeat(np.where(blocks == block, totals, 0), 2)
         axis.fill_betweenx(sides, 0, held, color=colour, linewidth=0)
     axis.set_xlim(0, 1.08 * int(totals.max()))

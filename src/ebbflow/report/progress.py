@@ -40,11 +40,13 @@ class ProgressDisplay(Callback):
         self.config = config
         self.console = console
         self._warned: set[str] = set()
+        self._ended: list[str] = []
 
     def session_started(
         self, world: World, session: Session, events: Sequence[dict[str, Any]]
     ) -> None:
         """Show warnings: one for each method, and each one that is about the run as a whole."""
+        self._say_who_ended()
         for event in events:
             if event["event"] != "warning":
                 continue
@@ -61,18 +63,31 @@ class ProgressDisplay(Callback):
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """Show a round, and the first updates of each method that are refused."""
+        """Show a round, and the first time that a method goes without some of the devices."""
+        self._say_who_ended()
         for track in tracks:
-            refusal, kind = track.refusal, f"refused {track.method.group} {track.method.name}"
-            if refusal is not None and kind not in self._warned:
+            missing, kind = track.left_out, f"left out {track.method.group} {track.method.name}"
+            if missing is not None and kind not in self._warned:
                 self._warned.add(kind)
-                where = f"seed {world.seed}, session {session.index}, round {refusal.round}"
-                left = "; the round is abandoned" if refusal.abandoned else ""
+                where = f"seed {world.seed}, session {session.index}, round {missing.round}"
+                left = "; the round is abandoned" if missing.abandoned else ""
+                count = len(missing.devices)
                 text = (
-                    f"{where}, {track.method.name}: updates of {len(refusal.devices)} devices are "
-                    f"refused ({', '.join(dict.fromkeys(refusal.reasons))}){left}"
+                    f"{where}, {track.method.name}: {count} device{'s are' if count > 1 else ' is'}"
+                    f" left out ({', '.join(dict.fromkeys(missing.reasons))}){left}"
                 )
                 self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
+
+    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+        """Remember which method cannot go on, and why."""
+        where = f"seed {world.seed}, {track.method.group}, {track.method.name}"
+        self._ended.append(f"{where} has ended, the others go on: {track.ended}")
+
+    def _say_who_ended(self) -> None:
+        """Show who has ended, now that others do go on; if none did, the run's error says it."""
+        for text in self._ended:
+            self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
+        self._ended = []
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Show nothing, for the last round of the session has been shown."""
@@ -82,7 +97,7 @@ class ProgressDisplay(Callback):
 
     def _position(self, world: World, session: Session, t: int) -> tuple[int, int]:
         """Return the rounds done and those of the whole run, if all seeds have as many rounds."""
-        lengths = [s.rounds for s in world.sessions]
+        lengths = world.lengths
         before = self.config.seeds.index(world.seed) * sum(lengths)
         done = before + sum(lengths[: session.index - 1]) + t
         return done, len(self.config.seeds) * sum(lengths)

@@ -12,6 +12,9 @@ from ebbflow.analysis.metrics import mean_and_deviation
 
 SummaryRow = dict[str, Any]
 
+NONE = (math.nan, math.nan)
+"""The score of a method that ended before."""
+
 
 def comparison_tables(
     rows: Sequence[SummaryRow], algorithms: Sequence[str], methods: Sequence[str]
@@ -33,16 +36,20 @@ def comparison_tables(
 
 def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
     transitions = sorted({(row["transition"], row["session"]) for row in rows})
-    scores = {
-        (method, k): mean_and_deviation(
-            [r["accuracy"] for r in rows if r["method"] == method and r["transition"] == k]
-        )
-        for method in methods
+    seeds = len({row["seed"] for row in rows})
+    scores = {}
+    for method in methods:
+        for k, _ in transitions:
+            own = [r["accuracy"] for r in rows if r["method"] == method and r["transition"] == k]
+            # A mean over fewer seeds than the others' would be no comparison.
+            scores[method, k] = mean_and_deviation(own) if len(own) == seeds else NONE
+    best = {
+        k: max((scores[m, k][0] for m in methods if scores[m, k] is not NONE), default=math.nan)
         for k, _ in transitions
     }
-    best = {k: max(scores[method, k][0] for method in methods) for k, _ in transitions}
-    seeds = len({row["seed"] for row in rows})
     note = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    if NONE in scores.values():
+        note += "; –: the method ended before"
     table = Table(title=title, caption=f"{note}; best in bold", title_justify="left")
     table.add_column("method")
     for k, session in transitions:
@@ -59,5 +66,7 @@ def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Ta
 
 
 def _cell(mean: float, deviation: float, *, bold: bool) -> str:
+    if math.isnan(mean):
+        return "–"
     text = f"{mean:.2f}" if math.isnan(deviation) else f"{mean:.2f} ± {deviation:.2f}"
     return f"[bold]{text}[/]" if bold else text

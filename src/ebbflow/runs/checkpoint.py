@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder, sha256, write_atomically
+from ebbflow.core.files import sha256, write_atomically
 from ebbflow.runs import records
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.records import QUARANTINE, RESTORE
+from ebbflow.runs.records import RESTORE
 from ebbflow.runs.schemas import CheckpointFacts, checked
 
 if TYPE_CHECKING:
@@ -93,19 +93,19 @@ def prune(folder: RunFolder, kept: int) -> None:
     # A checkpoint first, then its tensors: tensors without one are harmless.
     for path in paths[kept:]:
         path.unlink()
-    stems = {path.stem for path in paths[:kept]}
-    for tensors in folder.path.glob("checkpoint-*.safetensors"):
+    for tensors in orphans(folder.path):
+        tensors.unlink()
+
+
+def orphans(folder: Path) -> list[Path]:
+    """Return the files of tensors that belong to no checkpoint."""
+    stems = {path.stem for path in checkpoint_paths(folder)}
+    found = []
+    for tensors in sorted(folder.glob("checkpoint-*.safetensors")):
         former = _FORMER_TENSORS.fullmatch(tensors.name) and Path(FORMER).stem in stems
         if _TENSORS.fullmatch(tensors.name) and tensors.stem not in stems and not former:
-            tensors.unlink()
-
-
-def quarantine(folder: RunFolder, path: Path) -> None:
-    """Move a checkpoint that cannot be used out of the way, with its tensors."""
-    make_folder(folder.path / QUARANTINE)
-    for part in (path, path.with_suffix(".safetensors")):
-        if part.exists():
-            part.replace(folder.path / QUARANTINE / part.name)
+            found.append(tensors)
+    return found
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
@@ -173,6 +173,7 @@ def check_complete(folder: Path) -> None:
 
 def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Return a checkpoint's tensors after checking their digest."""
+    # Reading what a checkpoint says needs no torch.
     from safetensors import SafetensorError  # noqa: PLC0415
     from safetensors.torch import load  # noqa: PLC0415
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ebbflow.config.merge import Layers, read_written
+from ebbflow.config.merge import Layers, leaves, read_written
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
 from ebbflow.runs import records
@@ -42,7 +42,8 @@ def _compare_with_saved(folder: Path, layers: Layers) -> None:
             written = records.read_sealed(path)["config"]
         except (EbbflowError, KeyError):
             continue
-        missing = [key for key in _leaves(written) if key not in _leaves(layers.values)]
+        known = set(_keys(layers.values))
+        missing = [key for key in _keys(written) if key not in known]
         if missing:
             raise EbbflowError(
                 f"{folder / records.CONFIG} was changed or damaged, and lacks {missing[0]}: "
@@ -61,15 +62,9 @@ def _compare_with_saved(folder: Path, layers: Layers) -> None:
     )
 
 
-def _leaves(values: dict[str, Any], above: str = "") -> set[str]:
-    """Return the dotted keys of all values that are not null."""
-    found: set[str] = set()
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= _leaves(value, f"{above}{key}.")
-        elif value is not None:
-            found.add(f"{above}{key}")
-    return found
+def _keys(values: dict[str, Any]) -> list[str]:
+    """Return the dotted keys of all values that TOML can hold: not of null, nor of a bare table."""
+    return [".".join(path) for path, value in leaves(values) if value not in (None, {})]
 
 
 Parameters = dict[str, dict[str, Any]]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -21,9 +23,18 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
-from ebbflow.runs.records import KEPT_NAME, MANIFEST, RESTORE, read_manifest, write_sealed
+from ebbflow.runs.plain import set_aside
+from ebbflow.runs.records import (
+    KEPT_NAME,
+    MANIFEST,
+    RESTORE,
+    read_manifest,
+    session_file,
+    write_sealed,
+)
 
 PILOT = "pilot.safetensors"
+MEMBERS = "members"  # the tensor that lists the devices of a session
 STARTING = "start/"  # begins the names of the tensors of the model that a session began with
 
 
@@ -108,6 +119,13 @@ class _Recent:
             return vector.clone()
         return vector
 
+    def forget(self, path: Path) -> None:
+        """Let go of the vectors of a file that is deleted."""
+        with self._lock:
+            for key in [key for key in self._vectors if key[0] == str(path)]:
+                old = self._vectors.pop(key)
+                self._held -= old.numel() * old.element_size()
+
 
 _recent = _Recent(64 * 2**20)
 
@@ -121,11 +139,11 @@ class _Shape(NamedTuple):
 
 
 class StoredSession(PastSession):
-    """A past session on disk, of which nothing is in memory.
+    """A past session on disk; only the numbers of its devices are in memory, once asked for.
 
     ``model``, ``signature`` and ``sketch`` map the file, read it and close it again, so that an
-    entry may be deleted at any time. They return copies, because the tensors of a file are not in
-    the order of a flat vector; a few MiB of copies are remembered.
+    entry may be deleted at any time. They return copies, because the tensors of a file
+    are not in the order of a flat vector; a few MiB of copies are remembered.
     """
 
     def __init__(
@@ -136,11 +154,12 @@ class StoredSession(PastSession):
         *,
         signed: bool,
         started: bool,
-        devices: tuple[int, ...],
+        members: Sequence[int] | None,
     ) -> None:
         object.__setattr__(self, "number", number)
-        object.__setattr__(self, "devices", devices)
         self._file, self._shape, self._signed, self._started = file, shape, signed, started
+        # None until they are read from the file; then in eight bytes each.
+        self._members = members if members is None else array("q", members)
 
     def __repr__(self) -> str:
         return f"StoredSession({self.number}, {str(self._file.path)!r})"
@@ -174,6 +193,14 @@ class StoredSession(PastSession):
             return None
         return self._vector("signature", self._shape.layout)
 
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that were there, if they are known."""
+        if self._members is None:
+            with self._file.tensors() as tensors:
+                self._members = array("q", tensors.get_tensor(MEMBERS).tolist())
+        return tuple(self._members)
+
     def _model(self, prefix: str) -> ModelState:
         return ModelState(
             self._vector(f"{prefix}theta", self._shape.layout),
@@ -204,7 +231,8 @@ class Store:
 
     Parameters are stored by name (``theta/weight`` ...), so that any tool that reads safetensors
     can use a past model; ``start/theta/...`` holds the model that the session began with, if it is
-    kept, ``signature/...`` the pseudo-gradient and, if there is a plan, ``sketch/...`` its sketch.
+    kept, and ``members`` its devices; ``signature/...`` holds the pseudo-gradient and, if there is
+    a plan, ``sketch/...`` its sketch.
     """
 
     def __init__(
@@ -216,6 +244,7 @@ class Store:
     ) -> None:
         self.folder = folder
         self._shape = _Shape(layout, buffer_layout, plan)
+        self._listed: dict[str, dict[str, Any]] | None = None
 
     def write(self, entry: PastSession, **facts: Any) -> PastSession:
         """Save one past session, with facts about it for the manifest.
@@ -225,14 +254,15 @@ class Store:
         tensors = self._tensors(entry.model)
         if entry.start is not None:
             tensors |= self._tensors(entry.start, STARTING)
-            facts["members"] = list(entry.devices)
+            # Not in the manifest, which is written anew for every session.
+            tensors[MEMBERS] = torch.tensor(entry.devices, dtype=torch.int64)
         signature = entry.signature
         if signature is not None:
             tensors |= _named(signature, self._shape.layout, "signature")
             if self._shape.plan is not None:
                 sketched = sketch.sketch(signature, self._shape.plan)
                 tensors |= dict(zip(_sketch_names(self._shape.plan), sketched, strict=True))
-        name = _name(entry.number)
+        name = session_file(entry.number)
         digest = self._save(name, tensors, {"session": entry.number, **facts})
         return StoredSession(
             entry.number,
@@ -240,7 +270,7 @@ class Store:
             self._shape,
             signed=signature is not None,
             started=entry.start is not None,
-            devices=entry.devices,
+            members=None if entry.start is not None else (),
         )
 
     def write_pilot(self, pilot: ModelState) -> None:
@@ -267,7 +297,7 @@ class Store:
     def keep(self, sessions: Collection[int]) -> None:
         """Delete the entries of all other sessions."""
         sessions = set(sessions)
-        files = self._files()
+        files = self._known_files()
         kept = {
             name: facts
             for name, facts in files.items()
@@ -279,23 +309,21 @@ class Store:
         self._write_manifest(kept)
         for name in files.keys() - kept.keys():
             (self.folder / name).unlink(missing_ok=True)
+            _recent.forget(self.folder / name)
 
     def forget_after(self, session: int) -> None:
         """Delete the entries of all later sessions."""
         kept = [facts.get("session", 0) for facts in self._files().values()]
         self.keep([number for number in kept if number <= session])
 
-    def quarantine(self, session: int, where: Path) -> str:
-        """Move a damaged entry to another folder, and take it off the manifest."""
-        name = _name(session)
-        target = where / f"{'-'.join(self.folder.parts[-3:])}-{name}"
+    def give_up(self, session: int, run: Path) -> str:
+        """Set a damaged entry aside, and take it off the manifest; return where it is now."""
+        name = session_file(session)
         files = self._files()
         if files.pop(name, None) is not None:
             self._write_manifest(files)
-        if (self.folder / name).exists():
-            make_folder(where)
-            (self.folder / name).replace(target)
-        return f"{where.name}/{target.name}"
+        where = set_aside(run, self.folder / name, f"{'-'.join(self.folder.parts[-3:])}-{name}")
+        return str(where.relative_to(run))
 
     def sweep(self) -> None:
         """Delete files that a crash has left here before, or after, the manifest listed them."""
@@ -305,7 +333,7 @@ class Store:
                 path.unlink()
 
     def _checked(self, session: int, files: dict[str, dict[str, Any]]) -> PastSession:
-        file = self._file(_name(session), files)
+        file = self._file(session_file(session), files)
         layout, buffer_layout, _ = self._shape
         with file.tensors() as tensors:
             signed = bool(_shapes(tensors, "signature"))
@@ -315,9 +343,11 @@ class Store:
                 _check_shapes(tensors, buffer_layout, f"{prefix}buffers")
             if signed:
                 _check_shapes(tensors, layout, "signature")
-        members = tuple(files.get(file.path.name, {}).get("members", ()))
+            listed = MEMBERS in list(tensors.keys())
+        # Earlier versions listed the devices in the manifest.
+        members = None if listed else tuple(files.get(file.path.name, {}).get("members", ()))
         return StoredSession(
-            session, file, self._shape, signed=signed, started=started, devices=members
+            session, file, self._shape, signed=signed, started=started, members=members
         )
 
     def _file(self, name: str, files: dict[str, dict[str, Any]]) -> _File:
@@ -331,18 +361,25 @@ class Store:
         make_folder(self.folder)
         digest = write_atomically(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
-        self._write_manifest(self._files() | {name: about})
+        self._write_manifest(self._known_files() | {name: about})
         return digest
 
     def _files(self) -> dict[str, dict[str, Any]]:
-        return read_manifest(self.folder)
+        self._listed = read_manifest(self.folder)
+        return dict(self._listed)
+
+    def _known_files(self) -> dict[str, dict[str, Any]]:
+        """Return the manifest as this store has read or written it last.
+
+        Nobody else writes to the folder of a run that is under way, and reading a long manifest
+        back after every session would take longer from session to session.
+        """
+        return self._files() if self._listed is None else self._listed
 
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
-        write_sealed(self.folder / MANIFEST, {"files": dict(sorted(files.items()))})
-
-
-def _name(session: int) -> str:
-    return f"session-{session:04d}.safetensors"
+        files = dict(sorted(files.items()))
+        write_sealed(self.folder / MANIFEST, {"files": files})
+        self._listed = files
 
 
 def _sketch_names(plan: sketch.SketchPlan) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import sha256
+from ebbflow.core.files import file_state
 from ebbflow.core.names import is_name
 from ebbflow.runs.records import HISTORY, MANIFEST, check_run, read_manifest
 
@@ -26,9 +26,7 @@ class KeptFile(NamedTuple):
     @property
     def state(self) -> str:
         """``ok``, ``missing`` or ``damaged``, judged by the checksum in the manifest."""
-        if not self.path.exists():
-            return "missing"
-        return "ok" if sha256(self.path.read_bytes()) == self.facts["sha256"] else "damaged"
+        return file_state(self.path, self.facts["sha256"])
 
 
 def kept_files(folder: Path) -> list[KeptFile]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import make_folder, write_atomically
 
+QUARANTINE = "damaged"
+"""The folder within a run to which damaged files are moved."""
 DEEPEST = 8
 """Levels of folders; a run has four."""
 MOST_FILES = 2_000_000
@@ -65,3 +67,20 @@ def unshared(path: Path) -> None:
     """
     if path.exists() and path.stat().st_nlink > 1:
         write_atomically(path, path.read_bytes())
+
+
+def set_aside(run: Path, path: Path, name: str | None = None) -> Path:
+    """Move a file of a run, if it is there, to its folder ``damaged``; return where to.
+
+    Without a name it is called after its place in the run. A name that is taken gets a number.
+    """
+    name = name or str(path.relative_to(run)).replace(os.sep, "-")
+    folder = run / QUARANTINE
+    target, number = folder / name, 1
+    while target.exists():
+        number += 1
+        target = folder / f"{name}.{number}"
+    if path.exists():
+        make_folder(folder)
+        path.replace(target)
+    return target

@@ -29,8 +29,6 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 HISTORY = "history"
 MANIFEST = "manifest.json"
-QUARANTINE = "damaged"
-"""The folder within a run to which damaged files are moved."""
 RESTORE = "restore the file, or start a new run"
 VERSION = 2
 """Of the files of a run folder. Those of version 1 have neither seals nor checksums of lines."""
@@ -38,6 +36,15 @@ LARGEST_JSON = 2**30
 LONGEST_LINE = 2**26
 KEPT_NAME = re.compile(r"(?:session-\d{4,9}|pilot)\.safetensors")
 """The names of files in a history."""
+
+
+def session_file(session: int) -> str:
+    """Return the name of a past session's file in a history.
+
+    >>> session_file(7)
+    'session-0007.safetensors'
+    """
+    return f"session-{session:04d}.safetensors"
 
 
 class Round(NamedTuple):
@@ -206,7 +213,12 @@ def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = No
     Indented it is easier on the eyes, and takes twenty times as long to write.
     """
     content = {"version": VERSION, **content}
-    text = json.dumps({**content, "digest": _digest(content)}, indent=indent)
+    text = _canonical(content)
+    digest = sha256(text.encode())
+    if indent is None:
+        text = f'{text[:-1]},"digest":"{digest}"}}'
+    else:
+        text = json.dumps({**content, "digest": digest}, indent=indent)
     write_atomically(path, f"{text}\n".encode())
 
 
@@ -228,7 +240,12 @@ def is_sealed(content: Mapping[str, Any]) -> bool:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    return sha256(_canonical(content).encode())
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    """Return the one text in JSON that equal objects have in common."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def object_of(text: bytes, where: str) -> dict[str, Any]:

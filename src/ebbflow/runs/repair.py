@@ -6,7 +6,6 @@ folder ``damaged`` within the run.
 
 from __future__ import annotations
 
-import shutil
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import TEMPORARY, make_folder, sha256, write_atomically
+from ebbflow.core.files import TEMPORARY, file_state, sha256, write_atomically
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths, read_checkpoint
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.records import QUARANTINE
+from ebbflow.runs.plain import QUARANTINE, set_aside
 from ebbflow.runs.summary import summary_rows
 from ebbflow.runs.verify import Finding, verify
 
@@ -77,16 +76,8 @@ def _hopeless(folder: Path, path: Path) -> Repair:
 
 
 def _moved(folder: Path, path: Path) -> Repair:
-    """Move a file to the folder ``damaged``, under a name that is free."""
-    name = str(path.relative_to(folder))
-    target = folder / QUARANTINE / name.replace("/", "-")
-    make_folder(target.parent)
-    number = 1
-    while target.exists():
-        number += 1
-        target = target.with_name(f"{name.replace('/', '-')}.{number}")
-    shutil.move(path, target)
-    return Repair(name, True, f"moved to {target.relative_to(folder)}")
+    target = set_aside(folder, path)
+    return Repair(str(path.relative_to(folder)), True, f"moved to {target.relative_to(folder)}")
 
 
 # --- flipped bits --------------------------------------------------------------------------------
@@ -211,8 +202,7 @@ def _environment(folder: Path, path: Path) -> Repair:
 
 def _manifest(folder: Path, path: Path) -> Repair:
     """Make a manifest anew from the files that are there and the events that tell of them."""
-    if path.exists():
-        _moved(folder, path)
+    set_aside(folder, path)
     algorithm, method, seed = path.parts[-4:-1]
     members = {}
     with suppress(EbbflowError):
@@ -253,11 +243,9 @@ def _checkpoint(folder: Path, path: Path) -> Repair:
     for other in others:
         with suppress(EbbflowError):
             checkpoint = read_checkpoint(other)
-            tensors = folder / checkpoint.tensors
-            if tensors.exists() and sha256(tensors.read_bytes()) == checkpoint.sha256:
-                for part in (path.with_suffix(".json"), path.with_suffix(".safetensors")):
-                    if part.exists():
-                        _moved(folder, part)
+            if file_state(folder / checkpoint.tensors, checkpoint.sha256) == "ok":
+                for suffix in (".json", ".safetensors"):
+                    set_aside(folder, path.with_suffix(suffix))
                 text = f"moved to {QUARANTINE}; the run goes on from {other.name}"
                 return Repair(path.name, True, text)
     return Repair(path.name, False, f"cannot be repaired, and there is no other: {records.RESTORE}")

@@ -80,10 +80,10 @@ class CostsEvent(TypedDict):
 
 
 @with_config(_STRICT)
-class RefusedEvent(TypedDict):
-    """Devices whose updates were refused in a round."""
+class LeftOutEvent(TypedDict):
+    """Participants that a round went without, because updates were lost or refused."""
 
-    event: Literal["refused"]
+    event: Literal["left_out"]
     algorithm: Name
     method: Name
     seed: Whole
@@ -92,6 +92,19 @@ class RefusedEvent(TypedDict):
     devices: list[Whole]
     reasons: list[Text]
     abandoned: bool
+
+
+@with_config(_STRICT)
+class EndedEvent(TypedDict):
+    """A method that could not go on; round 0 is the beginning of the session."""
+
+    event: Literal["ended"]
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    round: Whole
+    text: Text
 
 
 @with_config(_STRICT)
@@ -117,7 +130,7 @@ class WarningEvent(TypedDict):
 
 
 Event = Annotated[
-    StartEvent | CostsEvent | RefusedEvent | FinishedEvent | WarningEvent,
+    StartEvent | CostsEvent | LeftOutEvent | EndedEvent | FinishedEvent | WarningEvent,
     Field(discriminator="event"),
 ]
 

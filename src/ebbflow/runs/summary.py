@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ebbflow.runs.records import Round
@@ -38,6 +38,14 @@ def curves(rounds: Iterable[Round]) -> dict[Key, list[float]]:
         key = Key(r.algorithm, r.method, r.seed, r.session)
         points.setdefault(key, []).append((r.round, r.accuracy))
     return {key: [accuracy for _, accuracy in sorted(points[key])] for key in sorted(points)}
+
+
+def without_broken_sessions(
+    rounds: Iterable[Round], ended: Iterable[Mapping[str, Any]]
+) -> list[Round]:
+    """Return the rounds without those of sessions that a method did not finish."""
+    broken = {Key(e["algorithm"], e["method"], e["seed"], e["session"]) for e in ended}
+    return [r for r in rounds if Key(r.algorithm, r.method, r.seed, r.session) not in broken]
 
 
 def window_accuracy(accuracies: Curve, window: int) -> float:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import TEMPORARY, sha256
+from ebbflow.core.files import TEMPORARY, file_state
 from ebbflow.runs import records
-from ebbflow.runs.checkpoint import Checkpoint, checkpoint_paths, read_checkpoint
+from ebbflow.runs.checkpoint import Checkpoint, checkpoint_paths, orphans, read_checkpoint
 from ebbflow.runs.configuration import read_config
-from ebbflow.runs.folder import LINE_FILES, digest_of
+from ebbflow.runs.folder import LINE_FILES, RunFolder, digest_of
 from ebbflow.runs.plain import check_plain
 
 Content = TypeVar("Content")
@@ -82,11 +82,8 @@ def _checkpoints(folder: Path) -> Iterator[Finding]:
 
 
 def _of_checkpoint(folder: Path, checkpoint: Checkpoint) -> Iterator[Finding]:
-    tensors = folder / checkpoint.tensors
-    if not tensors.exists():
-        yield Finding(checkpoint.tensors, "missing", f"{checkpoint.path.name} refers to it")
-    elif sha256(tensors.read_bytes()) != checkpoint.sha256:
-        yield Finding(checkpoint.tensors, "damaged", "does not match its digest")
+    refers = f"{checkpoint.path.name} refers to it"
+    yield from _by_digest(folder, folder / checkpoint.tensors, checkpoint.sha256, refers)
     for name in LINE_FILES:
         state, path = checkpoint.lines.get(name), folder / name
         if state is None:
@@ -97,16 +94,21 @@ def _of_checkpoint(folder: Path, checkpoint: Checkpoint) -> Iterator[Finding]:
         elif state["sha256"] not in ("", digest_of(path, state["bytes"]).hexdigest()):
             yield Finding(name, "damaged", f"is not as {checkpoint.path.name} left it")
     for track in checkpoint.tracks:
-        below = _history(folder, track["algorithm"], track["method"], checkpoint.seed)
+        method = track["algorithm"], track["method"]
+        below = RunFolder(folder).history(*method, checkpoint.seed)
         for session in track["entries"]:
-            path = below / f"session-{session:04d}.safetensors"
+            path = below / records.session_file(session)
             if not path.exists():
-                text = f"{checkpoint.path.name} refers to it"
-                yield Finding(_name(folder, path), "missing", text)
+                yield Finding(_name(folder, path), "missing", refers)
 
 
-def _history(folder: Path, algorithm: str, method: str, seed: int) -> Path:
-    return folder / records.HISTORY / algorithm / method / f"seed-{seed}"
+def _by_digest(folder: Path, path: Path, digest: str, refers: str) -> Iterator[Finding]:
+    """Yield what is wrong with a file that something refers to."""
+    state = file_state(path, digest)
+    if state == "missing":
+        yield Finding(_name(folder, path), "missing", refers)
+    elif state == "damaged":
+        yield Finding(_name(folder, path), "damaged", "does not match its digest")
 
 
 def _histories(folder: Path) -> Iterator[Finding]:
@@ -116,11 +118,8 @@ def _histories(folder: Path) -> Iterator[Finding]:
         yield from findings
         files = listed or {}
         for name, facts in files.items():
-            kept = below / name
-            if not kept.exists():
-                yield Finding(_name(folder, kept), "missing", f"{records.MANIFEST} lists it")
-            elif sha256(kept.read_bytes()) != facts["sha256"]:
-                yield Finding(_name(folder, kept), "damaged", "does not match its digest")
+            lists = f"{records.MANIFEST} lists it"
+            yield from _by_digest(folder, below / name, facts["sha256"], lists)
         if not path.exists() and any(below.iterdir()):
             yield Finding(_name(folder, path), "missing", "there are files that it would list")
         elif files:
@@ -133,7 +132,5 @@ def _litter(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.rglob(".*.tmp")):
         if TEMPORARY.fullmatch(path.name):
             yield Finding(_name(folder, path), "litter", "was being written when a process died")
-    stems = {path.stem for path in checkpoint_paths(folder)}
-    for path in sorted(folder.glob("checkpoint-*.safetensors")):
-        if path.stem not in stems and not (folder / "checkpoint.json").exists():
-            yield Finding(path.name, "litter", "belongs to no checkpoint")
+    for path in orphans(folder):
+        yield Finding(path.name, "litter", "belongs to no checkpoint")

@@ -11,10 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import torch
+
 from ebbflow.core import vector
 from ebbflow.core.start import DevicesPresent, Situation, Start, StartingPoint
 from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.runs.retention import Retention, keep_all
+
+NOT_FINITE = (
+    "the model that the start chose is not finite, because a past session is not: went on with the "
+    "carried-over model"
+)
 
 
 @dataclass
@@ -108,9 +115,21 @@ def begin(
             survey=present.survey,
             devices=present.numbers,
         )
-        point = start.choose(situation)
+        point = _finite(start.choose(situation), situation.carried)
     memory.start, memory.model, memory.devices = point, point.model, present.numbers
     return point
+
+
+def _finite(point: StartingPoint, carried: ModelState) -> StartingPoint:
+    """Return the point, or the carried-over model if a past session has spoilt what was chosen."""
+    if all(bool(torch.isfinite(part).all()) for part in point.model):
+        return point
+    return StartingPoint(
+        carried,
+        signature=point.signature,
+        kept=None if point.kept is None else carried,
+        warnings=(*point.warnings, NOT_FINITE),
+    )
 
 
 def finish(memory: Memory, session: int, rules: SessionRules) -> None:

@@ -23,7 +23,13 @@ class Callback:
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
-        """Handle a round that has been trained and evaluated in every track."""
+        """Handle a round that has been trained and evaluated in every track that goes on."""
+
+    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+        """Handle a method that cannot go on after round ``t``; ``track.ended`` says why.
+
+        It is not among the tracks of this and later rounds.
+        """
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
         """Handle the end of a session, whose models are now among the past ones."""

@@ -65,20 +65,31 @@ def _of_start(
         yield {"event": "warning", **about, "text": text}
 
 
-def refusal_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
-    """Return events that name the devices whose updates were refused in the last round."""
+def left_out_events(
+    world: World, session: Session, tracks: Sequence[Track]
+) -> list[dict[str, Any]]:
+    """Return events that name the participants that the last round went without."""
     return [
         {
-            "event": "refused",
+            "event": "left_out",
             **_about(world, track, session),
-            "round": track.refusal.round,
-            "devices": list(track.refusal.devices),
-            "reasons": list(track.refusal.reasons),
-            "abandoned": track.refusal.abandoned,
+            "round": track.left_out.round,
+            "devices": list(track.left_out.devices),
+            "reasons": list(track.left_out.reasons),
+            "abandoned": track.left_out.abandoned,
         }
         for track in tracks
-        if track.refusal is not None
+        if track.left_out is not None
     ]
+
+
+ENDED = "ended"
+"""The name of the event that says that a method cannot go on."""
+
+
+def ended_event(world: World, session: Session, t: int, track: Track) -> dict[str, Any]:
+    """Return the event that a method has ended in round ``t``, or in round 0 while it began."""
+    return {"event": ENDED, **_about(world, track, session), "round": t, "text": track.ended}
 
 
 def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:

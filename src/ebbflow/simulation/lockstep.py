@@ -42,7 +42,7 @@ class Lockstep:
         for track, leader in zip(self.tracks, self._leaders, strict=True):
             led = self.tracks[leader]
             track.model, track.server, track.clients = led.model, led.server, led.clients
-            track.refusal, track.abandoned = led.refusal, led.abandoned
+            track.left_out, track.abandoned, track.ended = led.left_out, led.abandoned, led.ended
             # A follower is charged as if it had trained alone.
             track.costs = charged(track.costs, stage, costs[leader])
 

@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import Config
 from ebbflow.core import sketch
@@ -81,7 +82,7 @@ def check_parameters(config: Config) -> None:
     known = _with_parameters()
     for name, values in config.parameters.items():
         if name not in known:
-            raise unknown(name, known, "algorithm, method or model", "parameters")
+            raise unknown(name, known, "algorithm, method, model or aggregation", "parameters")
         known[name].checked(values)
 
 
@@ -97,14 +98,14 @@ def set_parameters(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def _with_parameters() -> dict[str, Registered[Any]]:
-    return {**ALGORITHMS, **STARTS, **MODELS}
+    return {**ALGORITHMS, **STARTS, **MODELS, **AGGREGATIONS}
 
 
 def _rates(world: World, algorithm: str) -> Rates:
     """Return an algorithm's rates as a function of a session's length."""
     lr = world.config.lr
     if lr.file is not None:
-        longest = max(session.rounds for session in world.sessions)
+        longest = max(world.lengths)
         listed = read_rates(Path(lr.file), longest)
         return lambda rounds: listed[:rounds]
     rate = lr.algorithms[algorithm]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.lazy import LazyMapping
+from ebbflow.core.lazy import LazyMapping, LazySequence
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Session
 from ebbflow.data.churn import Churn, balanced, random_roster
@@ -28,10 +28,16 @@ KINDS = (*PARTITIONS, POOL, *DISTRIBUTIONS)
 
 Shards = Mapping[int, Indices] | Pool
 """The samples of every device, or the pool to draw them from."""
+RECENT = 4
+"""Sessions that stay as they were built; the others are built again when they are asked for."""
 
 
-def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]:
-    """Return the sessions: their devices, the devices' samples, and the number of rounds."""
+def build_sessions(config: Config, dataset: Dataset, seed: int) -> Sequence[Session]:
+    """Return the sessions: their devices, the devices' samples, and the number of rounds.
+
+    A session is built when it is asked for, so that memory does not grow with what all of them
+    hold.
+    """
     y = dataset.train.y.cpu().numpy()
     shards: Shards
     if config.partition.kind in DISTRIBUTIONS:
@@ -39,38 +45,55 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> list[Session]
     else:
         roster = _roster(config, seed)
         shards = _shards(config, dataset, y, roster, seed)
+    labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.classes))
     tested = set(dataset.test.y.tolist())
-    sessions = []
-    held = _holdings(shards, y)
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    labels: list[tuple[int, ...]] = []
     for index, presence in enumerate(roster.sessions, start=1):
-        samples, sizes, labels = held(presence.devices)
-        if not tested.intersection(labels):
+        held = labels_of(presence.devices)
+        labels.append(known.setdefault(held, held))  # one tuple for all sessions with these labels
+        if not tested.intersection(held):
             raise EbbflowError(
-                f"session {index} holds the labels {list(labels)}, and the test set of "
+                f"session {index} holds the labels {list(held)}, and the test set of "
                 f"{dataset.name} has no sample of any: use a test set that covers them"
             )
-        usual = config.pilot.rounds if index <= config.pilot.sessions else config.rounds
+
+    @lru_cache(RECENT)
+    def session(place: int) -> Session:
+        presence = roster.sessions[place]
+        usual = config.pilot.rounds if place < config.pilot.sessions else config.rounds
+        samples, sizes = _holdings(shards, presence.devices)
         rounds = presence.rounds or usual
-        sessions.append(Session(index, presence.devices, rounds, labels, samples, sizes))
-    return sessions
+        return Session(place + 1, presence.devices, rounds, labels[place], samples, sizes)
+
+    return LazySequence(len(roster.sessions), session)
 
 
-Holdings = tuple[Mapping[int, Indices], Mapping[int, int] | None, tuple[int, ...]]
-"""The devices' samples, their numbers if samples are drawn on each use, and their labels."""
+def _holdings(
+    shards: Shards, devices: tuple[int, ...]
+) -> tuple[Mapping[int, Indices], Mapping[int, int] | None]:
+    """Return the devices' samples, and their numbers if samples are drawn on each use."""
+    if isinstance(shards, Pool):
+        sizes = dict.fromkeys(devices, shards.samples)
+        return LazyMapping(sizes, shards.draw), sizes
+    return {device: shards[device] for device in devices}, None
 
 
-def _holdings(shards: Shards, y: Indices) -> Callable[[tuple[int, ...]], Holdings]:
-    """Return a function that maps devices to what they hold."""
+def _labels_of(
+    shards: Shards, y: Indices, classes: int
+) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """Return a function that maps devices to the labels that any of them holds."""
+    if isinstance(shards, Pool):
+        return shards.labels_of
+    # Each device's labels are found once, and not again in each of its sessions.
+    held = np.zeros((max(shards) + 1, classes), dtype=bool)
+    for device, rows in shards.items():
+        held[device, y[rows]] = True
 
-    @cache  # the same devices come back in many sessions
-    def held(devices: tuple[int, ...]) -> Holdings:
-        if isinstance(shards, Pool):
-            sizes = dict.fromkeys(devices, shards.samples)
-            return LazyMapping(sizes, shards.draw), sizes, shards.labels_of(devices)
-        samples = {device: shards[device] for device in devices}
-        return samples, None, tuple(np.unique(y[np.concatenate(list(samples.values()))]).tolist())
+    def labels_of(devices: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(held[list(devices)].any(axis=0)).tolist())
 
-    return held
+    return labels_of
 
 
 def _roster(config: Config, seed: int) -> Roster:
@@ -117,27 +140,32 @@ def _distributed(
 
 def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int) -> Shards:
     """Give every device of the roster its samples, once for the whole run."""
-    all_devices = sorted({device for presence in roster.sessions for device in presence.devices})
-    every = tuple(range(dataset.classes))
     if config.partition.overlap is None:
-        groups = [(all_devices, tuple(label for label in every if (y == label).any()))]
+        every = range(dataset.classes)
+        labels = [tuple(label for label in every if (y == label).any())]
     else:
-        first, second = label_groups(dataset.classes, config.partition.overlap)
-        if config.schedule.kind == "groups":
-            half = config.partition.device_count
-            groups = [(all_devices[:half], first), (all_devices[half:], second)]
-        else:  # arrivals alternate between the two label sets
-            groups = [
-                ([device for device in all_devices if device % 2 == 0], first),
-                ([device for device in all_devices if device % 2 == 1], second),
-            ]
+        labels = list(label_groups(dataset.classes, config.partition.overlap))
+    group_of = _group_rule(config)
     if config.partition.kind == POOL:
-        return Pool(seed, y, groups, config.partition.sample_count)
+        return Pool(seed, y, labels, group_of, config.partition.sample_count)
+    members: list[list[int]] = [[] for _ in labels]
+    for device in sorted({d for presence in roster.sessions for d in presence.devices}):
+        members[group_of(device)].append(device)
     partition = PARTITIONS[config.partition.kind]
     shards: dict[int, Indices] = {}
-    for number, (devices, labels) in enumerate(groups):
+    for number, devices in enumerate(members):
         if devices:
             draw = generator(seed, "partition", number)
-            parts = partition(y, labels, len(devices), config.partition.alpha, draw)
+            parts = partition(y, labels[number], len(devices), config.partition.alpha, draw)
             shards |= dict(zip(devices, parts, strict=True))
     return shards
+
+
+def _group_rule(config: Config) -> Callable[[int], int]:
+    """Return the rule that says which of the label groups a device belongs to."""
+    if config.partition.overlap is None:
+        return lambda device: 0
+    if config.schedule.kind == "groups":
+        half = config.partition.device_count
+        return lambda device: int(device >= half)
+    return lambda device: device % 2  # arrivals alternate between the two label sets

@@ -12,10 +12,11 @@ from ebbflow.core.algorithm import Broadcast, Upload
 from ebbflow.core.counters import Cost, CountedBatches, Payload, charged
 from ebbflow.core.errors import TrainingError
 from ebbflow.core.lazy import LazySequence
-from ebbflow.core.local import Cohort, Engine, Lane, Trained
+from ebbflow.core.local import Cohort, Engine, Lane
 from ebbflow.core.types import ModelState, Session
 from ebbflow.sessions.memory import on_device
-from ebbflow.simulation.guard import guarded_rounds
+from ebbflow.simulation.collecting import Outcome, collect
+from ebbflow.simulation.guard import NOT_FINITE
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World, draw_cohort, draw_participants, population
@@ -24,38 +25,47 @@ from ebbflow.simulation.world import World, draw_cohort, draw_participants, popu
 def train_round(
     world: World, tracks: Sequence[Track], rates: Sequence[float], cohort: Cohort, engine: Engine
 ) -> list[Cost]:
-    """Train a cohort and take the server's step in every track; return the cost in each."""
+    """Train a cohort and take the server's step in every track; return the cost in each.
+
+    A track that cannot go on says so in ``ended``, and the others are not disturbed.
+    """
     counted = CountedBatches(cohort.batches)
     cohort = cohort._replace(batches=counted)
     lanes, costs = lanes_of(tracks, rates), []
-    outcomes = guarded_rounds(engine, lanes, cohort, world.config.guard)
-    for track, lane, (trained, refusal, error) in zip(tracks, lanes, outcomes, strict=True):
-        track.refusal = refusal
-        sent = Payload(*(_bytes(lane.shared.theta, lane.shared) for _ in range(2)))
-        if trained is None:
-            track.abandoned += 1
-            if track.abandoned > world.config.guard.limit:
-                raise error or _too_many(track, lane, cohort, engine)
-        else:
-            _step(world, track, lane, cohort, trained, engine)
-            sent = sent._replace(up=_bytes(trained[0].delta, trained[0]))
-        costs.append(counted.round(len(cohort.devices), sent))
+    outcomes, lost = collect(world, engine, lanes, cohort)
+    for place, loss in lost.items():
+        counted.made(place, loss.worked)
+    sent = len(cohort.devices) - sum(not loss.sent for loss in lost.values())
+    for track, lane, outcome in zip(tracks, lanes, outcomes, strict=True):
+        down = _bytes(lane.shared.theta, lane.shared)
+        up = _bytes(outcome.trained[0].delta, outcome.trained[0]) if outcome.trained else down
+        costs.append(counted.round(sent, Payload(up, down)))
+        track.left_out = outcome.left_out
+        try:
+            _step(world, track, lane, cohort, outcome, engine)
+        except TrainingError as error:
+            track.ended = str(error)
     return costs
 
 
 def _step(
-    world: World, track: Track, lane: Lane, cohort: Cohort, trained: Trained, engine: Engine
+    world: World, track: Track, lane: Lane, cohort: Cohort, outcome: Outcome, engine: Engine
 ) -> None:
-    """Take the server's step."""
-    total, clients = trained
+    """Take the server's step, or leave the model as it is if the round is abandoned."""
+    if outcome.trained is None:
+        track.abandoned += 1
+        if outcome.left_out is None or track.abandoned > world.config.guard.limit:
+            raise outcome.error or _too_many(track, lane, cohort, engine)
+        return
+    total, clients = outcome.trained
     theta, server = lane.algorithm.server_step(track.model.theta, track.server, total)
     if world.config.local.radius is not None:
         theta = vector.project(theta, world.config.local.radius)
     if not bool(torch.isfinite(theta).all()):
         engine.explain([lane], cohort)
         raise TrainingError(
-            f"session {cohort.session}, round {cohort.round}, method {track.method.name}: the "
-            "global model is no longer finite though every device's is; lower lr.initial"
+            f"session {cohort.session}, round {cohort.round}: the global model is no longer "
+            "finite though every device's is; lower lr.initial"
         )
     track.server, track.abandoned = server, 0
     track.model = ModelState(theta, total.buffers / total.samples)
@@ -64,12 +74,14 @@ def _step(
 
 def _too_many(track: Track, lane: Lane, cohort: Cohort, engine: Engine) -> TrainingError:
     """Return the error after too many abandoned rounds, unless the engine has a better one."""
-    engine.explain([lane], cohort)
-    refused = len(track.refusal.devices) if track.refusal else 0
+    devices, reasons = track.left_out[1:3] if track.left_out else ((), ())
+    if NOT_FINITE in reasons:
+        engine.explain([lane], cohort)
+    again = f", the {track.abandoned}th in a row," if track.abandoned > 3 else ""
     return TrainingError(
-        f"session {cohort.session}, round {cohort.round}, method {track.method.name}: updates "
-        f"of {refused} of {len(cohort.devices)} devices were refused, and {track.abandoned} "
-        "rounds in a row abandoned; lower lr.initial, or raise guard.limit"
+        f"session {cohort.session}, round {cohort.round}: the round{again} is abandoned, because "
+        f"{len(devices)} of {len(cohort.devices)} updates are missing "
+        f"({', '.join(dict.fromkeys(reasons))}); lower guard.quorum, or raise guard.limit"
     )
 
 
@@ -105,6 +117,8 @@ def run_probe(
     for v in range(1, choice.rounds + 1):
         cohort = draw_cohort(world, session, v, sampled, choice.steps, choice.batch, "probe")
         (cost,) = train_round(world, [auxiliary], [lr], cohort, engine)
+        if auxiliary.ended:
+            raise TrainingError(auxiliary.ended)
         if payer is not None:
             payer.costs = charged(payer.costs, counters.PROBE, cost)
     return on_device(auxiliary.model, "cpu")

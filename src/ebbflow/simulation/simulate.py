@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ebbflow.core import vector
+from ebbflow.core.errors import TrainingError
 from ebbflow.core.evaluate import labelled
 from ebbflow.core.local import Cohort, Engine
 from ebbflow.core.start import DevicesPresent
@@ -22,6 +23,7 @@ from ebbflow.sessions.memory import begin, finish, on_device
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.events import start_events, with_finish, with_start
 from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
+from ebbflow.simulation.privacy import PrivatePanel
 from ebbflow.simulation.rounds import run_probe, set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import Track
@@ -39,16 +41,22 @@ def simulate(
 
     Args:
         world: Data, model and sessions.
-        tracks: The methods; afterwards they hold the final models.
+        tracks: The methods; afterwards they hold the final models. A method that diverges ends
+            alone: it says why in ``ended``, and the others go on.
         engine: Trains a cohort of devices.
         callbacks: Called at every session start, round end and session end.
         after: The session and round already completed; (s, 0) means all of session s.
     """
     for session, first in _remaining(world.sessions, after):
+        tell = partial(_tell_ended, world, session, callbacks)
         test = labelled(world.dataset.test, session.labels)
         if first == 1:
             for track in tracks:
                 begin_session(world, track, session, engine)
+            tell(0, tracks)
+            tracks = _going_on(tracks)
+        if not tracks:
+            return
         for track in tracks:
             _adapt_algorithm(world, track)
         lockstep = Lockstep(world, tracks, engine)
@@ -62,6 +70,12 @@ def simulate(
             for t in range(first, session.rounds + 1):
                 cohort = draw_round(world, session, t)
                 lockstep.train(cohort, session.rounds)
+                if any(track.ended for track in tracks):
+                    reports.add(partial(tell, t, tracks))
+                    tracks = _going_on(tracks)
+                    if not tracks:
+                        return
+                    lockstep = Lockstep(world, tracks, engine)
                 scoring, snapshot = lockstep.evaluate(test), lockstep.snapshot()
                 reports.add(partial(_report, world, session, cohort, snapshot, scoring, callbacks))
         for track in tracks:
@@ -89,19 +103,25 @@ def begin_session(world: World, track: Track, session: Session, engine: Engine) 
         return run_probe(world, track.method, session, engine, model, track)
 
     def survey(models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
-        return SimulatedPanel(world, session, models, plan, track)
+        private = world.config.privacy.clip is not None
+        panel = PrivatePanel if private else SimulatedPanel
+        return panel(world, session, models, plan, track)
 
     track.costs, track.asked = {}, ()
-    point = begin(
-        track,
-        session.index,
-        track.method.start,
-        world.rules,
-        initial=world.initial,
-        layout=world.model.layout,
-        present=DevicesPresent(probe, survey, session.devices),
-        known_labels=world.labels_before(session),
-    )
+    try:
+        point = begin(
+            track,
+            session.index,
+            track.method.start,
+            world.rules,
+            initial=world.initial,
+            layout=world.model.layout,
+            present=DevicesPresent(probe, survey, session.devices),
+            known_labels=world.labels_before(session),
+        )
+    except TrainingError as error:  # in the probe
+        track.ended = str(error)
+        return
     if point.kept is not None and world.config.local.radius is not None:
         # A mixture of models within the ball may lie outside it.
         theta = vector.project(point.model.theta, world.config.local.radius)
@@ -110,6 +130,24 @@ def begin_session(world: World, track: Track, session: Session, engine: Engine) 
     track.costs = with_start(track.costs, point)
     track.model = on_device(point.model, world.config.device)
     set_up_state(world, track, session, engine)
+
+
+def _tell_ended(
+    world: World,
+    session: Session,
+    callbacks: Sequence[Callback],
+    t: int,
+    tracks: Sequence[Track],
+) -> None:
+    """Tell the callbacks which methods cannot go on."""
+    for track in tracks:
+        if track.ended:
+            for callback in callbacks:
+                callback.method_ended(world, session, t, track)
+
+
+def _going_on(tracks: Sequence[Track]) -> list[Track]:
+    return [track for track in tracks if not track.ended]
 
 
 def _adapt_algorithm(world: World, track: Track) -> None:

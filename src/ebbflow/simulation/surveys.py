@@ -51,6 +51,8 @@ class SimulatedPanel:
     ``payer`` is the track that the questions are charged to.
     """
 
+    noisy = False
+
     def __init__(
         self,
         world: World,
@@ -88,7 +90,8 @@ class SimulatedPanel:
             each = sample_losses(basis, stacked.to(basis.thetas), x, y).double() * counts
             losses.append(each.sum(1).cpu().numpy())
             weights.append(float(counts.sum()))
-            products += (each @ each.T).cpu().numpy()
+            # A group whose losses are no numbers is left out; the others' errors must not be lost.
+            products += np.nan_to_num((each @ each.T).cpu().numpy(), posinf=0.0)
         asked = len(mixtures)
         numbers = asked + 1 + asked * (asked + 1) // 2
         self._charge(
@@ -134,7 +137,7 @@ class SimulatedPanel:
         self, world: World, session: Session, models: Sequence[ModelState], plan: SurveyPlan
     ) -> dict[Half, list[_Group]]:
         """Draw every device's samples and put those of each group together."""
-        count = max(1, min(plan.groups, len(self.devices) // plan.least))
+        count = plan.groups_of(len(self.devices))
         order = generator(world.seed, "survey-groups", session.index).permutation(len(self.devices))
         members = [[self.devices[place] for place in order[g::count]] for g in range(count)]
         rows: dict[Half, list[tuple[Indices, Array]]] = {"learn": [], "judge": []}

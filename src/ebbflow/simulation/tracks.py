@@ -11,7 +11,7 @@ from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.counters import Costs
 from ebbflow.core.types import ModelState, State
 from ebbflow.sessions.memory import Memory
-from ebbflow.simulation.guard import Refusal
+from ebbflow.simulation.guard import LeftOut
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.world import World
 
@@ -27,8 +27,9 @@ class Track(Memory):
         clients: The algorithm's state on each device that has taken part.
         costs: The costs of the session so far, by stage.
         asked: The devices that were asked about mixtures of models when the session began.
-        refusal: The updates that were refused in the last round, if any.
+        left_out: The participants that the last round went without, if any.
         abandoned: The rounds in a row that have been abandoned.
+        ended: Why the method cannot go on, if it has diverged.
     """
 
     method: Method
@@ -37,8 +38,9 @@ class Track(Memory):
     clients: dict[int, State] = field(default_factory=dict)
     costs: Costs = field(default_factory=dict)
     asked: tuple[int, ...] = ()
-    refusal: Refusal | None = None
+    left_out: LeftOut | None = None
     abandoned: int = 0
+    ended: str = ""
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:

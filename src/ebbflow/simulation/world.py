@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.config.resolved import Config
 from ebbflow.config.schema import StepCount
+from ebbflow.core.aggregation import Aggregation
 from ebbflow.core.algorithm import Population
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.lazy import LazySequence
@@ -40,6 +43,11 @@ class World:
         """Return the labels of the previous session."""
         return self.sessions[session.index - 2].labels if session.index > 1 else ()
 
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The rounds of each session."""
+        return tuple(session.rounds for session in self.sessions)
+
     @property
     def smallest_batch(self) -> int:
         """The smallest mini-batch that is used: a single sample has no batch statistics."""
@@ -49,6 +57,17 @@ class World:
     def recipe(self) -> Recipe:
         """The momentum and the radius of every device's local steps."""
         return Recipe(self.config.local.momentum, self.config.local.radius)
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        """How the server makes one update of those that devices sent."""
+        rule = self.config.aggregation.rule
+        return AGGREGATIONS[rule].build(self.config.parameters.get(rule, {}))
+
+    @property
+    def needs_single_updates(self) -> bool:
+        """Whether the server has to see every update by itself."""
+        return self.aggregation.needs_single_updates or self.config.privacy.clip is not None
 
 
 def population(session: Session) -> Population:

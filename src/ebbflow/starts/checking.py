@@ -8,7 +8,8 @@ to b, this is the corrected trapezoidal rule,
     L(b) - L(a) = (g(a) + g(b)) / 2 + (h(a) - h(b)) / 12 + an error of fifth order in the step.
 
 A device that makes its answers up breaks one of these rules within a few questions, and the sums
-of its group break it too. A device that answers truthfully for wrong data is not found this way.
+of its group break it too. A device that answers truthfully for wrong data is not found this way,
+unless none of its answers is a number while those of other groups are.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def from_trusted_groups(panel: Panel, search: Callable[[Panel], Array]) -> tuple
     """Return what a search finds among the groups that do not contradict themselves.
 
     The second value is the number of groups that do. A minority of the groups at most is left out:
-    if more contradict themselves, it is the rules that do not fit the model.
+    if more contradict themselves, it is the rules that do not fit the model. Any number of groups
+    may be left out whose answers are no numbers, but not all.
     """
     checked = _CheckedPanel(panel)
     while True:
@@ -56,7 +58,7 @@ class _CheckedPanel:
     """
 
     def __init__(self, panel: Panel) -> None:
-        self.share = panel.share
+        self.share, self.noisy = panel.share, panel.noisy
         self._panel = panel
         self._trusted: Groups = np.ones(0, dtype=bool)
         self._sums: dict[tuple[bytes, Half], LossSums] = {}
@@ -75,6 +77,7 @@ class _CheckedPanel:
         if key not in self._sums:
             self._sums[key] = self._panel.losses(mixtures, half)
         weight, loss, products = self._sums[key]
+        self._leave_out(np.asarray(~np.isfinite(loss).any(1)), weight, least=0.0)
         wrong = np.asarray((loss < 0).any(1))
         for mixture, said in zip(mixtures, loss.T, strict=True):
             wrong |= self._says_otherwise(mixture, half, said / weight)
@@ -103,12 +106,12 @@ class _CheckedPanel:
         with np.errstate(invalid="ignore"):  # no number differs from itself
             return np.asarray(np.abs(loss - before) > ROUNDING * (np.abs(before) + 1))
 
-    def _leave_out(self, wrong: Groups, weight: Array) -> None:
-        """Leave groups out, if any of those still trusted is wrong and most groups remain."""
+    def _leave_out(self, wrong: Groups, weight: Array, least: float = 0.5) -> None:
+        """Leave groups out, if any still trusted is wrong and more than this part remains."""
         if not len(self._trusted):
             self._trusted = np.ones(len(weight), dtype=bool)
         remain = self._trusted & ~wrong
-        if remain.sum() < self._trusted.sum() and 2 * remain.sum() > len(weight):
+        if remain.sum() < self._trusted.sum() and remain.sum() > least * len(weight):
             self.share *= float(weight[remain].sum() / weight[self._trusted].sum())
             self._trusted, self._last = remain, None
             raise _ContradictionError

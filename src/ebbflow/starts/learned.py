@@ -8,8 +8,9 @@ docs/learned-start.md explains it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, islice
 
 import torch
 
@@ -20,6 +21,9 @@ from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
 from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.mixing import Search, best_mixture
+
+NOISY_MARGIN = 2.0
+"""Standard errors by which another start must be better than going on where answers have noise."""
 
 Read = Callable[[], ModelState]
 """Reads a model, perhaps from disk."""
@@ -68,10 +72,13 @@ def learned(
             best_mixture,
             size=len(basis),
             finals=finals,
-            search=Search(margin, negative),
+            search=Search(max(margin, NOISY_MARGIN) if panel.noisy else margin, negative),
             fresh=next(fresh, None),
         )
-        weights, left_out = from_trusted_groups(panel, search)
+        if panel.noisy:  # all answers contradict each other a little
+            weights, left_out = search(panel), 0
+        else:
+            weights, left_out = from_trusted_groups(panel, search)
         model = mix(basis.values(), weights.tolist())
         return StartingPoint(
             model,
@@ -93,31 +100,36 @@ def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
     here = set(situation.devices)
 
     def closeness(past: PastSession) -> tuple[float, int]:
-        there = set(past.devices)
-        return len(here & there) / max(1, len(here | there)), past.number
+        there = past.devices
+        both = len(here.intersection(there))
+        return both / max(1, len(here) + len(there) - both), past.number
 
-    pairs: list[tuple[str, Read]] = []
-    for past in sorted(situation.past, key=closeness, reverse=True):
-        pairs.append((f"final {past.number}", partial(getattr, past, "model")))
-        pairs += _start_of(past)
-    ordered: list[tuple[str, Read]] = [
-        ("carried", lambda: situation.carried),
-        *pairs[:2],
-        *(start for past in situation.past[-1:] for start in _start_of(past)),
-        ("initial", lambda: situation.initial),
-        *pairs[2:3],
-        ("pilot", lambda: situation.pilot),
-        *pairs[3:],
-    ]
+    nearest = sorted(situation.past, key=closeness, reverse=True)
+    pairs = (model for past in nearest for model in _pair_of(past))
+    ordered: Iterator[tuple[str, Read]] = chain(
+        [("carried", lambda: situation.carried)],
+        islice(pairs, 2),
+        (start for past in situation.past[-1:] for start in _start_of(past)),
+        [("initial", lambda: situation.initial)],
+        islice(pairs, 1),
+        [("pilot", lambda: situation.pilot)],
+        pairs,
+    )
     basis: dict[str, ModelState] = {}
     for name, read in ordered:
         if len(basis) == most:
             break
         if name not in basis:
             model = read()
-            if not any(_equal(model, other) for other in basis.values()):
+            finite = bool(torch.isfinite(model.theta).all())  # or no mixture would be a number
+            if finite and not any(_equal(model, other) for other in basis.values()):
                 basis[name] = model
     return basis
+
+
+def _pair_of(past: PastSession) -> list[tuple[str, Read]]:
+    """Return how to read a session's final model, and the one that it began with."""
+    return [(f"final {past.number}", partial(getattr, past, "model")), *_start_of(past)]
 
 
 def _start_of(past: PastSession) -> list[tuple[str, Read]]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ebbflow.core.survey import Array, Expansion, Panel
+from ebbflow.core.survey import Array, Expansion, LossSums, Panel
 
 RIDGES = (0.1, 0.01, 0.001)
 """Values of rho, in nats per squared unit of alpha, from the most cautious one on."""
@@ -59,9 +59,10 @@ def best_mixture(
     if len(finals) > 1:
         simple.append(np.eye(size)[list(finals)].mean(0))
     first = panel.losses(simple, "learn")
-    best = int(_numbers(first.means).argmin())
+    means = _numbers(first.means)
+    best = _preferred(means, first, search.margin)
     anchor = simple[best]
-    if best == fresh:
+    if best == fresh or np.isinf(means[best]):  # or nobody has answered with a number
         return anchor
     fit = RidgeFit(anchor, panel.expansion(anchor, "learn"), anchor, RIDGES[0], search)
     fits = []
@@ -198,11 +199,16 @@ def _judged(panel: Panel, simple: Sequence[Array], fits: Sequence[RidgeFit], mar
         losses[:, len(simple) :] *= panel.share
         losses[:, len(simple) :] += unseen * by_others
     means = _numbers(losses.sum(0) / sums.weight.sum())
+    return _preferred(means, sums, margin)
+
+
+def _preferred(means: Array, sums: LossSums, margin: float) -> int:
+    """Return the first candidate whose loss is within so many standard errors of the least."""
     best = int(means.argmin())
     return next(
         place
-        for place in range(count)
-        if means[place] <= means[best] + margin * sums.error(place, best)
+        for place in range(len(means))
+        if place == best or means[place] <= means[best] + margin * sums.error(place, best)
     )
 
 

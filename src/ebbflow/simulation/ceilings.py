@@ -1,0 +1,100 @@
+"""Refuses a run that would need more memory or room on the disk than there is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.simulation.estimate import Estimate
+
+
+def refuse_too_large(planned: Estimate, folder: Path | None) -> None:
+    """Raise an error if a run would need more memory or room on the disk than there is."""
+    memory, available = sum(planned.memory.values()), available_memory()
+    if available is not None and memory > available:
+        most = largest(planned.memory)
+        raise EbbflowError(
+            f"the run needs about {in_words(memory)} of memory, most of it for {most}, and "
+            f"{in_words(available)} are available: {_LESS_MEMORY[most]}"
+        )
+    if folder is None:
+        return
+    room = room_on_disk(folder)
+    need = planned.most_disk - _written(folder)
+    if need > room:
+        most = largest(planned.disk)
+        raise EbbflowError(
+            f"the run writes about {in_words(need)} to {folder}, most of it for the {most}, and "
+            f"its disk has {in_words(room)} left: {_LESS_DISK[most]}, or choose another disk"
+        )
+
+
+_LESS_MEMORY = {
+    "libraries": "end other programs",
+    "methods": "compare fewer methods or algorithms at a time",
+    "device states": "lower engine.state_memory",
+    "history": 'set history.keep = "last" and history.limit, or write to a run folder',
+    "checkpoint": 'compare fewer methods, or set boundary.state = "reset"',
+    "training": "lower engine.workers, engine.block or local.batch",
+    "evaluation": "lower engine.workers, or use less of the test set (data.limit_test)",
+}
+_LESS_DISK = {
+    "history": 'set history.keep = "last" and history.limit, or compare fewer methods',
+    "checkpoint": 'compare fewer methods, or set boundary.state = "reset"',
+    "records": "lower sessions, rounds or the number of seeds",
+}
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that this process can still get, if the system says so."""
+    found: list[int] = []
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(1024 * int(line.split()[1]))
+    except (OSError, ValueError):
+        return None
+    try:  # a container may have less than the machine
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        found.append(max(0, int(limit) - int(used)))
+    except (OSError, ValueError):  # there is no limit
+        pass
+    return min(found, default=None)
+
+
+def room_on_disk(folder: Path) -> int:
+    """Return the bytes left on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(existing_folder(folder)).free
+
+
+def existing_folder(path: Path) -> Path:
+    """Return the nearest folder that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _written(folder: Path) -> int:
+    """Return how much of a run is in its folder already."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def largest(parts_of: Mapping[str, int]) -> str:
+    """Return what takes most."""
+    return max(parts_of, key=lambda name: parts_of[name])
+
+
+def in_words(size: int) -> str:
+    """Return a number of bytes as one reads it.
+
+    >>> in_words(800), in_words(1_500_000), in_words(2 * 10**12)
+    ('800 B', '1.5 MB', '2.0 TB')
+    """
+    number, unit = float(size), 0
+    while number >= 1000 and unit < 4:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}" if unit else f"{size} B"
