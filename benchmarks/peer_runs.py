@@ -65,13 +65,6 @@ class PeerProcess:
         self.patience = patience
         self._scratch = scratch
         self._log = scratch / f"{name}.log"
-        environment = {
-            **{key: value for key, value in os.environ.items() if not _is_ours(key)},
-            "PYTHONPATH": str(start["root"]),
-            "HOME": str(scratch),
-            "TMPDIR": str(scratch),
-            **start.get("environment", {}),
-        }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [start["python"], "-m", start["module"], str(workload)],
@@ -79,7 +72,7 @@ class PeerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=start["root"],
-                env=environment,
+                env=peer_environment(start, scratch),
                 start_new_session=True,
                 text=True,
             )
@@ -158,10 +151,21 @@ class PeerProcess:
             self._process.kill()
             self._process.wait()
         for member in self._members - {self._process.pid}:
-            if _belongs_to_peer(member, self._scratch):
+            if belongs_to_peer(member, self._scratch):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
         self._listener.join(timeout=1)
+
+
+def peer_environment(start: dict[str, Any], scratch: Path) -> dict[str, str]:
+    """Return the environment variables of a peer; its home is a folder that is thrown away."""
+    return {
+        **{key: value for key, value in os.environ.items() if not _is_ours(key)},
+        "PYTHONPATH": str(start["root"]),
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        **start.get("environment", {}),
+    }
 
 
 def _is_ours(variable: str) -> bool:
@@ -169,7 +173,7 @@ def _is_ours(variable: str) -> bool:
     return variable.startswith("PYTHON") or variable == "MKL_CBWR"
 
 
-def _belongs_to_peer(pid: int, scratch: Path) -> bool:
+def belongs_to_peer(pid: int, scratch: Path) -> bool:
     """Whether a process is the peer's: its number may have been given to another one."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -57,7 +57,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "fused local steps": ("engines/fused.py", "engines/native/"),
     "texts": ("engines/texts/",),
     "engine": ("engines/",),
-    "rounds and server": ("core/algorithm.py", "simulation/"),
+    "rounds and server": (
+        "aggregation/",
+        "core/aggregation.py",
+        "core/algorithm.py",
+        "simulation/",
+    ),
     "starts and signatures": ("sessions/", "starts/", "core/signature.py", "core/sketch.py"),
     "records and files": (
         "recording.py",

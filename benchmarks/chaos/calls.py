@@ -12,28 +12,40 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
+
+
+class Watcher(Protocol):
+    """Hears of every call before it is made."""
+
+    def reached(self, name: str, path: str, more: Any = None) -> None:
+        """Hear of a call: ``more`` is what it writes, renames to, or cuts to.
+
+        May raise an error in the place of the call, or end the process.
+        """
+        ...
 
 
 class Calls:
-    """Counts calls below a folder, and acts when one is reached."""
+    """Counts calls below a folder, and acts when one is reached; a write is half done by then."""
 
     def __init__(self, folder: Path, act: Callable[[], None], at: int | None = None) -> None:
         self.count = 0
         self.names: list[str] = []
         self._folder, self._act, self._at = str(folder), act, at
 
-    def reached(
-        self, name: str, path: object = None, half: Callable[[], None] | None = None
-    ) -> None:
-        """Count a call; if it is the one, do half of it and act."""
-        if path is not None and not str(path).startswith(self._folder):
+    def reached(self, name: str, path: str, more: Any = None) -> None:
+        """Count a call; if it is the one, act."""
+        # Folders above are brought to the disk as well when this one is made.
+        if name != "fsync" and not path.startswith(self._folder):
             return
         self.count += 1
         self.names.append(name)
         if self.count == self._at:
-            if half is not None:
-                half()
+            if name == "write":
+                with open(path, "r+b") as file:  # noqa: PTH123 - the one that is not watched
+                    file.seek(0, os.SEEK_END)
+                    file.write(more[: len(more) // 2])
             self._act()
 
 
@@ -42,37 +54,38 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+CHANGING = ("fsync", "replace", "unlink", "truncate", "mkdir")
+"""The functions of `os` that change files, besides opening and writing."""
+
+
 @contextmanager
-def counted(calls: Calls) -> Iterator[None]:
-    """Count this process's calls while the block runs."""
-    before = {
-        name: getattr(os, name) for name in ("fsync", "replace", "unlink", "truncate", "mkdir")
-    }
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Tell somebody of all calls of this process that change files, while the block runs."""
+    before = {name: getattr(os, name) for name in CHANGING}
     opened = io.open
 
     def wrapped(name: str) -> Callable[..., Any]:
-        original = before[name]
-
         def call(target: Any, *arguments: Any, **options: Any) -> Any:
-            calls.reached(name, None if name == "fsync" else target)
-            return original(target, *arguments, **options)
+            path = Path(f"/proc/self/fd/{target}").readlink() if name == "fsync" else target
+            watcher.reached(name, str(path), arguments[0] if arguments else None)
+            return before[name](target, *arguments, **options)
 
         return call
 
-    def open_counted(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
+    def open_watched(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
         file = opened(path, mode, *arguments, **options)
-        if "b" in mode and set(mode) & set("wxa"):
-            try:
-                calls.reached("create", path)
-            except OSError:
-                file.close()
-                raise
-            return _Written(file, calls, path)  # type: ignore[return-value]
-        return file
+        if "b" not in mode or not set(mode) & set("wxa"):
+            return file
+        try:
+            watcher.reached("create", str(path))
+        except OSError:
+            file.close()
+            raise
+        return _Written(file, watcher, str(path))  # type: ignore[return-value]
 
     for name in before:
         setattr(os, name, wrapped(name))
-    io.open = open_counted  # type: ignore[assignment]
+    io.open = open_watched  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -82,17 +95,14 @@ def counted(calls: Calls) -> Iterator[None]:
 
 
 class _Written:
-    """A file whose writes are counted."""
+    """A file whose writes are told."""
 
-    def __init__(self, file: IO[bytes], calls: Calls, path: object) -> None:
-        self._file, self._calls, self._path = file, calls, path
+    def __init__(self, file: IO[bytes], watcher: Watcher, path: str) -> None:
+        self._file, self._watcher, self._path = file, watcher, path
 
     def write(self, content: bytes) -> int:
-        def half() -> None:
-            self._file.write(bytes(content)[: len(content) // 2])
-            self._file.flush()
-
-        self._calls.reached("write", self._path, half)
+        self._file.flush()  # so that what was written before is there if this is the end
+        self._watcher.reached("write", self._path, bytes(content))
         return self._file.write(content)
 
     def __enter__(self) -> _Written:

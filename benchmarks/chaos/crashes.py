@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.chaos.calls import Calls, counted, die, in_child
+from benchmarks.chaos.calls import Calls, die, in_child, watched
 from benchmarks.chaos.kinds import KINDS, results, run_to_the_end, wrong
 
 
@@ -33,7 +33,7 @@ def crash(kind: str, scratch: Path, most: int | None, seed: int = 0) -> Crashes:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     counting = Calls(whole, lambda: None)
-    with counted(counting):
+    with watched(counting):
         run_to_the_end(kind, whole)
     expected = results(whole)
     places = list(range(1, counting.count + 1))
@@ -57,7 +57,7 @@ def crash(kind: str, scratch: Path, most: int | None, seed: int = 0) -> Crashes:
 
 def _dying(kind: str, folder: Path, place: int) -> Callable[[], None]:
     def action() -> None:
-        with counted(Calls(folder, die, place)):
+        with watched(Calls(folder, die, place)):
             run_to_the_end(kind, folder)
 
     return action

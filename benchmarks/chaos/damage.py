@@ -49,23 +49,28 @@ class Answer(NamedTuple):
 
 
 def asked(command: Sequence[str], folder: Path) -> Answer:
-    """Run a reading command in this process."""
+    """Run a reading command on a run folder in this process."""
     more = ("4",) if tuple(command) == ("history", "show") else ()
+    answer = answered([*command, str(folder), *more])
+    return answer._replace(out=answer.out.replace(str(folder), "RUN"))
+
+
+def answered(arguments: Sequence[str]) -> Answer:
+    """Run any command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    arguments = ["ebbflow", *command, str(folder), *more]
+    code, crash = 0, ""
     try:
         with (
-            mock.patch.object(sys, "argv", arguments),
+            mock.patch.object(sys, "argv", ["ebbflow", *arguments]),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
             cli.main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-        return Answer(code, out.getvalue().replace(str(folder), "RUN"), err.getvalue())
     except BaseException:
-        return Answer(1, "", crash=traceback.format_exc())
-    return Answer(0, out.getvalue().replace(str(folder), "RUN"), err.getvalue())
+        code, crash = 1, traceback.format_exc()
+    return Answer(code, "" if crash else out.getvalue(), err.getvalue(), crash)
 
 
 def _is_told(answer: Answer) -> bool:
@@ -102,8 +107,13 @@ def stop_half_way(kind: str, folder: Path, rounds: int = 10) -> None:
         experiment.run(configured(kind), folder, stop=lambda: next(times) >= rounds)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+def _harmed(source: Path, run: Path, harm: str, draw: random.Random) -> Path:
+    """Make a copy of a run and harm one of its files; return which."""
+    copied(source, run)
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
+    path = draw.choice(files)
+    HARMS[harm](path, draw)
+    return path
 
 
 def _resumed(
@@ -113,9 +123,7 @@ def _resumed(
     noticed = harmless = 0
     wrong: list[str] = []
     for _ in range(trials):
-        copied(half, run)
-        path = draw.choice(_files(run))
-        HARMS[harm](path, draw)
+        path = _harmed(half, run, harm, draw)
         told: list[warnings.WarningMessage] = []
         try:
             with warnings.catch_warnings(record=True) as told:
@@ -139,9 +147,7 @@ def _read(whole: Path, run: Path, trials: int, harm: str, draw: random.Random) -
     noticed = harmless = 0
     wrong: list[str] = []
     for _ in range(trials):
-        copied(whole, run)
-        path = draw.choice(_files(run))
-        HARMS[harm](path, draw)
+        path = _harmed(whole, run, harm, draw)
         answers = {command: asked(command, run) for command in READING}
         crashed = [answer.crash for answer in answers.values() if answer.crash]
         other = [

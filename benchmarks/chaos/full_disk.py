@@ -8,8 +8,9 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks.chaos.calls import Calls, counted
+from benchmarks.chaos.calls import Calls, watched
 from benchmarks.chaos.damage import Damage
 from benchmarks.chaos.kinds import results, run_to_the_end, wrong
 from ebbflow.core.errors import EbbflowError
@@ -30,7 +31,7 @@ def refuse(kind: str, scratch: Path, trials: int, refusal: str) -> Damage:
     scratch.mkdir(parents=True)
     whole, run = scratch / "whole", scratch / "run"
     counting = Calls(whole, lambda: None)
-    with counted(counting):
+    with watched(counting):
         run_to_the_end(kind, whole)
     expected = results(whole)
     noticed = harmless = 0
@@ -39,7 +40,7 @@ def refuse(kind: str, scratch: Path, trials: int, refusal: str) -> Damage:
         shutil.rmtree(run, ignore_errors=True)
         place = draw.randrange(1, counting.count)
         try:
-            with counted(_Refusing(run, _raising(REFUSALS[refusal]), place)):
+            with watched(_Refusing(run, _raising(REFUSALS[refusal]), place)):
                 run_to_the_end(kind, run)
         except (EbbflowError, OSError):  # the command line makes a sentence of either
             noticed += 1
@@ -55,12 +56,10 @@ def refuse(kind: str, scratch: Path, trials: int, refusal: str) -> Damage:
 class _Refusing(Calls):
     """Acts at every call from one on, not at that one alone."""
 
-    def reached(
-        self, name: str, path: object = None, half: Callable[[], None] | None = None
-    ) -> None:
+    def reached(self, name: str, path: str, more: Any = None) -> None:
         if self._at is not None and self.count >= self._at - 1 and name != "unlink":
             self._at = self.count + 1
-        super().reached(name, path, half)
+        super().reached(name, path, more)
 
 
 def _raising(number: int) -> Callable[[], None]:

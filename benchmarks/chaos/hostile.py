@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from benchmarks.chaos.damage import READING, Damage, asked, stop_half_way
 from benchmarks.chaos.kinds import copied
+from benchmarks.chaos.limits import HANG, limited
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
 
@@ -168,24 +166,6 @@ def _content(name: str, content: bytes) -> Callable[[Path, Path], object]:
     return lambda run, outside: (run / name).write_bytes(content)
 
 
-class _Hangs(Exception):  # noqa: N818 - a signal, no error
-    pass
-
-
-@contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _Hangs
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def _snapshot(folder: Path) -> str:
     found = {
         str(path): path.read_bytes().hex() for path in sorted(folder.rglob("*")) if path.is_file()
@@ -210,7 +190,7 @@ def attack(scratch: Path, every: int = 1) -> Damage:
         for command in COMMANDS:
             copied(half, run)
             change(run, outside)
-            with _limited(SECONDS):
+            with limited(SECONDS):
                 answer = asked(command, run)
             codes.append(answer.code)
             problem = _problem(answer.crash, answer.out)
@@ -225,6 +205,11 @@ def attack(scratch: Path, every: int = 1) -> Damage:
 
 def _problem(crash: str, out: str) -> str:
     if crash:
-        return "a hang" if "_Hangs" in crash else crash.strip().splitlines()[-1]
-    harmful = {c for c in out if ord(c) < 32 and c != "\n"} | ({"\u202e"} & set(out))
-    return f"control characters {sorted(harmful)}" if harmful else ""
+        return "a hang" if HANG in crash else crash.strip().splitlines()[-1]
+    harmful = harmful_characters(out)
+    return f"control characters {harmful}" if harmful else ""
+
+
+def harmful_characters(out: str) -> list[str]:
+    """Return what could do something to a terminal."""
+    return sorted({c for c in out if ord(c) < 32 and c != "\n"} | ({"\u202e"} & set(out)))

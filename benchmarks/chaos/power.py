@@ -9,15 +9,12 @@ A short run is traced. A cut comes after some call. Then
 
 from __future__ import annotations
 
-import io
-import os
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks.chaos.calls import watched
 from benchmarks.chaos.damage import Damage
 from benchmarks.chaos.kinds import results, run_to_the_end, wrong
 
@@ -30,85 +27,25 @@ class Change(NamedTuple):
     more: Any = None
 
 
+class _Trace:
+    """Notes every call below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.changes: list[Change] = []
+        self._folder = str(folder)
+
+    def reached(self, name: str, path: str, more: Any = None) -> None:
+        """Note a call."""
+        if path.startswith(self._folder):
+            self.changes.append(Change(name, path, more))
+
+
 def trace(kind: str, folder: Path) -> list[Change]:
     """Run a short run and return every change that it made to files, in order."""
-    changes: list[Change] = []
-    with _traced(changes, folder):
+    watcher = _Trace(folder)
+    with watched(watcher):
         run_to_the_end(kind, folder)
-    return changes
-
-
-@contextmanager
-def _traced(changes: list[Change], folder: Path) -> Iterator[None]:
-    names = ("fsync", "replace", "unlink", "truncate", "mkdir")
-    before = {name: getattr(os, name) for name in names}
-    opened, root = io.open, str(folder)
-
-    def known(path: object) -> bool:
-        return str(path).startswith(root)
-
-    def fsync(handle: int) -> None:
-        path = str(Path(f"/proc/self/fd/{handle}").readlink())
-        if known(path):
-            changes.append(Change("sync", path))
-        before["fsync"](handle)
-
-    def replace(source: Any, target: Any) -> None:
-        before["replace"](source, target)
-        if known(source):
-            changes.append(Change("rename", str(source), str(target)))
-
-    def unlink(path: Any, *more: Any, **options: Any) -> None:
-        before["unlink"](path, *more, **options)
-        if known(path):
-            changes.append(Change("unlink", str(path)))
-
-    def truncate(path: Any, length: int) -> None:
-        before["truncate"](path, length)
-        if known(path):
-            changes.append(Change("truncate", str(path), length))
-
-    def mkdir(path: Any, *more: Any, **options: Any) -> None:
-        before["mkdir"](path, *more, **options)
-        if known(path):
-            changes.append(Change("mkdir", str(path)))
-
-    def open_traced(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
-        file = opened(path, mode, *arguments, **options)
-        if known(path) and "b" in mode and set(mode) & set("wxa"):
-            changes.append(Change("create", str(path)))
-            return _Traced(file, str(path), changes)  # type: ignore[return-value]
-        return file
-
-    for function in (fsync, replace, unlink, truncate, mkdir):
-        setattr(os, function.__name__, function)
-    io.open = open_traced  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        io.open = opened
-        for name, original in before.items():
-            setattr(os, name, original)
-
-
-class _Traced:
-    """A file whose writes are traced."""
-
-    def __init__(self, file: IO[bytes], path: str, changes: list[Change]) -> None:
-        self._file, self._path, self._changes = file, path, changes
-
-    def write(self, content: bytes) -> int:
-        self._changes.append(Change("write", self._path, bytes(content)))
-        return self._file.write(content)
-
-    def __enter__(self) -> _Traced:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+    return watcher.changes
 
 
 class _File:
@@ -125,7 +62,6 @@ class _Disk:
         self.files: dict[str, _File] = {}
         self.pending: dict[str, list[tuple[str, _File | None]]] = {}
         self.durable: dict[str, _File] = {}
-        self.folders: set[str] = set()
 
     def apply(self, change: Change) -> None:
         what, path, more = change
@@ -137,17 +73,15 @@ class _Disk:
             file = self.files[path]
             del file.content[more:]
             file.durable = min(file.durable, more)
-        elif what == "rename":
+        elif what == "replace":
             file = self.files[path]
             self._name(path, None)
-            self._name(more, file)
+            self._name(str(more), file)
         elif what == "unlink" and path in self.files:
             self._name(path, None)
-        elif what == "mkdir":
-            self.folders.add(path)
-        elif what == "sync" and path in self.files:
+        elif what == "fsync" and path in self.files:
             self.files[path].durable = len(self.files[path].content)
-        elif what == "sync":
+        elif what == "fsync":
             self._settle(path, None)
 
     def _name(self, path: str, file: _File | None) -> None:
@@ -183,7 +117,7 @@ def cut_power(kind: str, scratch: Path, states: int) -> Damage:
     traced, run = scratch / "traced", scratch / "run"
     changes = trace(kind, traced)
     expected = results(traced)
-    noticed = harmless = 0
+    harmless = 0
     found: list[str] = []
     for _ in range(states):
         place = draw.randrange(1, len(changes) + 1)
@@ -205,4 +139,4 @@ def cut_power(kind: str, scratch: Path, states: int) -> Damage:
             found.append(f"after call {place} ({changes[place - 1].what}): {problem}")
         else:
             harmless += 1
-    return Damage("power cut", states, noticed, harmless, tuple(found))
+    return Damage("power cut", states, 0, harmless, tuple(found))
