@@ -65,8 +65,9 @@ bench: $(STAMP) ## time ebbflow, beside the peers of `make peers` if any; writes
 	$(ENV) $(BIN)/python -m benchmarks $(NAMES) --out docs/performance.md \
 	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
 
-chaos: $(STAMP) ## disturb runs in every way and write docs/reliability.md; a quarter of an hour
-	$(ENV) $(BIN)/python -m benchmarks.chaos --out docs/reliability.md
+chaos: $(STAMP) ## disturb runs in every way and write docs/reliability.md; an hour and a half
+	$(ENV) $(BIN)/python -m benchmarks.chaos --out docs/reliability.md \
+	    $(if $(wildcard build/peers/peers.json),--peers build/peers)
 
 peers: $(STAMP) ## set up the other simulators that `make bench` then measures as well
 	$(BIN)/python benchmarks/peers/install.py build/peers

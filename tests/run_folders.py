@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import FORMER, checkpoint_paths
+from tests.test_cli import tree
+
+# A run with two methods that keeps few sessions and saves every round.
+SMALL: dict[str, Any] = {
+    "methods": ["warm_start", "previous"],
+    "seeds": [1],
+    "sessions": 4,
+    "rounds": 3,
+    "partition.devices": 4,
+    "data.limit_train": 300,
+    "history.keep": "last",
+    "history.limit": 2,
+    "checkpoint.seconds": 1e-9,
+}
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -59,3 +74,26 @@ def made_old(folder: Path) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def copied(folder: Path, to: Path) -> Path:
+    shutil.copytree(folder, to / "run")
+    return to / "run"
+
+
+def same_results(folder: Path, whole: Path) -> bool:
+    same = all(
+        (folder / name).read_bytes() == (whole / name).read_bytes()
+        for name in (records.METRICS, records.SUMMARY)
+    )
+    return same and tree(folder / records.HISTORY) == tree(whole / records.HISTORY)
+
+
+def flipped(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def files_of(run: Path) -> list[Path]:
+    return sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size)

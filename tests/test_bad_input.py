@@ -280,6 +280,13 @@ def test_a_trace_without_a_file_and_a_file_without_a_trace(desk: Path) -> None:
     assert not Path("out").exists()
 
 
+def test_a_long_value_makes_no_long_sentence(desk: Path) -> None:
+    (desk / "wide.csv").write_text("x" * 5000)
+    answer = ebbflow("compare", "--out", "out", *shlex.split(TRACE + "wide.csv"))
+    assert_refused(answer, "wide.csv, line 1", " ... ", "let it read 'time,device,event'")
+    assert len(answer.err) < 1000
+
+
 def test_a_data_folder_that_is_a_file(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EBBFLOW_DATA", str(desk / "typo.toml"))
     answer = ebbflow("compare", *TINY, "--dataset", "mnist", "--out", "out")

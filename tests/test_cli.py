@@ -129,7 +129,8 @@ def test_doctor_finds_nothing_wrong() -> None:
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
     root = Path(cli.__file__).parent.parent
     project = tomllib.loads((root.parent.parent / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["plot"], *extras["privacy"]]
     modules = {"pillow": "PIL"}
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in wanted}
     declared = {modules.get(name, name) for name in declared}

@@ -184,3 +184,14 @@ def test_a_round_of_a_model_needs_a_number_of_devices() -> None:
     answer = ebbflow("cost", "--model", "svhn", *trace)
     assert answer.code == 2
     assert "--devices" in answer.err
+
+
+@pytest.mark.parametrize(
+    "setting", ["noise=1e308", "carrier=5e-324", "shadowing=1e308", "cpu=5e-324"]
+)
+def test_a_cell_beyond_all_numbers_is_refused(setting: str) -> None:
+    answer = ebbflow("cost", "--model", "mnist", "--set", f"wireless.{setting}")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.count("\n") == 1
+    assert f"[wireless] ({setting.partition('=')[0]} = " in answer.err
+    assert "check that the values are in SI units" in answer.err

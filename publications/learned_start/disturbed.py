@@ -45,6 +45,8 @@ class DisturbedPanel:
     It asks every device alone, replaces some of the answers, and then forms the sums of groups.
     """
 
+    noisy = False
+
     def __init__(self, single: Panel, plan: SurveyPlan, attack: Attack, session: int) -> None:
         self.share = single.share
         self._single, self._plan = single, plan
@@ -87,7 +89,7 @@ class DisturbedPanel:
         return self._liars
 
     def _sums(self, each: Array) -> Array:
-        count = max(1, min(self._plan.groups, len(each) // self._plan.least))
+        count = self._plan.groups_of(len(each))
         return np.stack([each[group::count].sum(0) for group in range(count)])
 
 

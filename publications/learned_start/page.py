@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import get_args
 
 from chang2025.folders import CHECKOUT
+from chang2025.running import is_done as has_run
 from ebbflow.core.files import write_atomically
 from ebbflow.report.markdown import filled, table
 from learned_start.charged import Downlink, read_charged
@@ -170,9 +171,11 @@ def trajectories(results: Path) -> str:
             if not rows:
                 parts.append(f"{title}, seeds {seeds}: not run.\n")
                 continue
+            done = sum(has_run(cell, results) for cell in cells)
             about = (
-                f"{title}, seeds {seeds}. A row is a setting, an algorithm and a transition; shown "
-                "is the mean accuracy over its first ten rounds:\n"
+                f"{title}, seeds {seeds} ({done} of {len(cells)} cells). A row is a setting, an "
+                "algorithm and a transition; shown is the mean accuracy over its first ten "
+                "rounds:\n"
             )
             parts.append(f"{about}\n{first_table(rows).markdown()}\n{lead_table(rows).markdown()}")
     return "\n".join(parts)

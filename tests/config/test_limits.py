@@ -27,6 +27,25 @@ ODD = {
     "an escape sequence in a key": ('"\\u001b[31m" = 1', "holds a character that cannot be shown"),
     "a deep key": (f"{'.'.join('a' * 900)} = 1", "nested too deeply"),
     "a long text": (f'partition.kind = 3\nx = "{"y" * 100_000}"', "refused|unknown"),
+    "a parameter of many digits": (
+        f"parameters.fedprox.mu = 0x{'f' * 9000}",
+        "a whole number must fit into 64 bits",
+    ),
+    "stays of no length": ("[schedule]\nkind = 'random'\nstay = 5e-324", r"schedule\.stay"),
+    "stays of hardly any length": ("[schedule]\nkind = 'random'\nstay = 1e-300", r"schedule\.stay"),
+    "sessions of infinite length": (
+        "[schedule]\nkind = 'random'\ninterval = 1e308",
+        r"joins and leaves, more than 1,000,000,000.*schedule\.interval",
+    ),
+    "devices without end": (
+        "[schedule]\nkind = 'random'\narrivals = 1e308",
+        r"schedule\.arrivals = 1e\+308 .*devices present, more than 1,000,000",
+    ),
+    "more devices than ever come": (
+        "[schedule]\nkind = 'random'\nmin_devices = 1000000000000",
+        r"schedule\.min_devices = 1000000000000 .* where 20 are on average",
+    ),
+    "more devices than any": ("[schedule]\nkind = 'random'\narrivals = 1e6", "4e\\+06 devices"),
     "an infinite number": ("[partition]\nalpha = 1e400", "finite"),
 }
 

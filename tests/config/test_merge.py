@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ebbflow.config.merge import Layers, keys
 from ebbflow.config.paper_rows import rows
 from ebbflow.config.presets import preset, preset_names, preset_text
-from ebbflow.config.schema import SHORTCUTS, Settings
+from ebbflow.config.schema import SHORTCUTS, FaultSettings, Settings
 from ebbflow.core.errors import EbbflowError
 
 
@@ -168,7 +169,10 @@ def test_keys_name_every_leaf_of_the_configuration() -> None:
                 found.add(whole)
         return found
 
-    assert set(keys()) == walk(Settings().model_dump())
+    # Tables of faults that are left out are null, and have keys all the same.
+    every: dict[str, object] = {name: {} for name in FaultSettings.model_fields}
+    settings = Settings.model_validate({"faults": every})
+    assert set(keys()) == walk(settings.model_dump())
 
 
 @pytest.mark.parametrize(
@@ -284,3 +288,18 @@ def test_the_later_of_an_old_and_a_new_name_wins() -> None:
     assert layers.config().parameters["warm_start"]["scale"] == 2
     layers.add_setting("parameters.warm_start.scale=3")
     assert layers.config().parameters["warm_start"]["scale"] == 3
+
+
+def test_a_count_beyond_all_reason_is_refused_in_one_sentence() -> None:
+    layers = Layers()
+    layers.add_key("participation.share", 16**5000, "test")
+    assert "at most 1,000,000,000,000" in error_of(layers)
+
+
+def test_thousands_of_wrong_values_take_no_longer_than_their_number() -> None:
+    layers = Layers()
+    layers.add_key("faults.nan.devices", ["x"] * 20_000, "test")
+    layers.add_key("parameters", {f"k{n}": {"a": 1} for n in range(2000)}, "test")
+    began = time.process_time()
+    assert error_of(layers).startswith("faults.nan.devices")
+    assert time.process_time() - began < 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,3 +88,10 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rates").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(EbbflowError, match="cannot be read"):
         read_rates(tmp_path / "rates", 1)
+
+
+def test_a_device_or_a_pipe_is_refused_and_not_read_for_ever(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(EbbflowError, match=r"lr\.file = .* is a device or a pipe: name a file"):
+            read_rates(path, 1)

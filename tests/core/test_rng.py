@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ebbflow.core.rng import Name, generator, torch_generator
+from ebbflow.core.rng import Generators, Name, generator, torch_generator
 
 name = st.integers() | st.text(alphabet="abc1", max_size=4)
 names = st.lists(name, max_size=5).map(tuple)
@@ -77,3 +77,22 @@ def test_the_global_generators_are_left_alone() -> None:
     before = torch.random.get_rng_state()
     torch_draw(1, "anything")
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@given(names, st.integers(0, 10**7), st.integers(0, 13), st.integers(0, 10**7))
+def test_one_generator_becomes_any_of_its_members_at_any_place(
+    keys: tuple[Name, ...], member: int, before: int, other: int
+) -> None:
+    expected = generator(*keys, member)
+    members = Generators(*keys)
+    members.become(member)
+    assert members.drawn() == 0
+    for _ in range(before):
+        assert members.draw.standard_exponential() == expected.standard_exponential()
+    drawn = members.drawn()
+    assert drawn >= before
+    members.become(other)
+    members.draw.random()
+    members.become(member, drawn)
+    assert members.drawn() == drawn
+    assert [members.draw.random() for _ in range(9)] == [expected.random() for _ in range(9)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.churn import Churn, random_roster
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
-from tests.data.traces import CHURN, random_trace, trace
+from tests.data.traces import CHURN, plain, random_trace, slow_events, trace
 
 # Random traces.
 
@@ -40,6 +41,30 @@ def test_a_random_trace_is_in_order_and_consistent() -> None:
     assert firsts == [f"d{number}" for number in range(len(firsts))]
     assert events == random_trace((1,), CHURN, horizon=50.0)
     assert events != random_trace((2,), CHURN, horizon=50.0)
+
+
+@pytest.mark.parametrize("block", [1, 50, 500_000])
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 10_000),
+    churn=st.builds(
+        Churn,
+        arrivals=st.sampled_from([0.0, 0.01, 3.0]),
+        stay=st.floats(0.1, 5),
+        return_probability=st.sampled_from([0.0, 0.5, 1.0]),
+        away=st.floats(0.1, 5),
+        initial=st.integers(1, 20),
+        initially_away=st.integers(0, 20),
+    ),
+)
+def test_blocks_of_events_are_those_drawn_one_by_one_to_the_bit(
+    block: int, seed: int, churn: Churn
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ebbflow.data.churn.BLOCK", block)
+        events = random_trace((seed, "schedule"), churn, horizon=40.0)
+    slowly = slow_events((seed, "schedule"), churn)
+    assert events == list(takewhile(lambda event: event.time <= 40.0, slowly))
 
 
 def lives(events: list[TraceEvent]) -> dict[str, list[float]]:
@@ -132,8 +157,8 @@ def test_more_sessions_leave_the_earlier_ones_alone(
         for sessions in (fewer, fewer + more)
     )
     assert len(longer.sessions) == fewer + more
-    assert longer.sessions[:fewer] == short.sessions
-    assert longer.names[: len(short.names)] == short.names
+    assert longer.sessions[:fewer] == list(short.sessions)
+    assert longer.names[: len(short.names)] == list(short.names)
 
 
 @pytest.mark.parametrize("rule", ["interval", "change"])
@@ -141,7 +166,7 @@ def test_a_random_roster_is_the_cut_of_the_random_trace(rule: Any) -> None:
     cut = Cut(rule, interval=1.0, change=0.3)
     roster = random_roster((3,), CHURN, sessions=8, cut=cut, round_time=0.25)
     events = random_trace((3,), CHURN, horizon=100.0)
-    assert from_trace(events, cut, sessions=8, round_time=0.25) == roster
+    assert plain(from_trace(events, cut, sessions=8, round_time=0.25)) == plain(roster)
 
 
 def test_a_process_that_dies_out_or_never_suffices_is_refused(
@@ -156,3 +181,15 @@ def test_a_process_that_dies_out_or_never_suffices_is_refused(
     monkeypatch.setattr("ebbflow.data.churn.EVENT_LIMIT", 2000)
     with pytest.raises(EbbflowError, match=r"yields 0 of 1 .*2,\d+ .*min_devices` \(now 10000\)"):
         random_roster((0,), CHURN, sessions=1, cut=cut._replace(min_devices=10_000))
+
+
+def test_long_sessions_of_many_devices_have_as_many_events_as_they_need() -> None:
+    # Some 400,000 joins and leaves, far more than the allowance for rare sessions.
+    churn = Churn(500.0, 2.0, 0.5, 2.0, initial=2000)
+    roster = random_roster((0,), churn, sessions=4, cut=Cut("interval", interval=50.0))
+    assert len(roster.sessions) == 4
+
+
+def test_a_schedule_that_would_take_hours_to_draw_is_refused_at_once() -> None:
+    with pytest.raises(EbbflowError, match=r"about 2.6e\+10 joins and leaves.*`schedule.stay`"):
+        random_roster((0,), CHURN, sessions=10, cut=Cut("interval", interval=3.3e8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -301,6 +302,18 @@ def test_damaged_files(
     assert "`ebbflow data get mnist`" in str(error.value)
 
 
+def test_a_file_that_unpacks_without_end_is_not_unpacked(tiny_mnist: Path) -> None:
+    path = tiny_mnist / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(path.read_bytes() + 16 * gzip.compress(bytes(2**22)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(EbbflowError, match=r"does not hold an array of shape \(4,\)"):
+            load("mnist", folder=tiny_mnist)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
 # --- .npz files
 
 
@@ -426,6 +439,10 @@ def write_members(path: Path, content: bytes) -> None:
             archive.writestr(f"{key}.npy", content)
 
 
+def npy_header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -438,6 +455,20 @@ def write_members(path: Path, content: bytes) -> None:
         pytest.param(write_member_with_bad_checksum, id="bad checksum"),
         pytest.param(lambda p: write_members(p, b"\x93NUMPY\x01\x00 no"), id="bad header"),
         pytest.param(lambda p: write_members(p, b"no array"), id="member is no array"),
+        pytest.param(lambda p: write_members(p, npy_header("(" * 90)), id="header without end"),
+        pytest.param(
+            lambda p: write_members(
+                p, npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (10**30,)}")
+            ),
+            id="header that computes",
+        ),
+        pytest.param(
+            lambda p: write_members(
+                p,
+                npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': (1{'0' * 30},)}}"),
+            ),
+            id="more samples than there are numbers",
+        ),
     ],
 )
 def test_npz_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], object]) -> None:

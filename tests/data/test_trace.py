@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.schedule import Roster
 from ebbflow.data.trace import Cut, TraceEvent, from_trace
-from tests.data.traces import CHURN, random_trace, trace
+from tests.data.traces import CHURN, plain, random_trace, slow_sessions, trace
 
 
 def members(roster: Roster) -> list[str]:
@@ -80,19 +80,25 @@ def test_rounds_are_whole_round_times_and_at_least_one() -> None:
     assert [session.rounds for session in roster.sessions] == [7, 7]
 
 
+@pytest.mark.parametrize("round_time", [5e-324, 1e-9])
+def test_more_rounds_than_anyone_means_are_refused(round_time: float) -> None:
+    with pytest.raises(EbbflowError, match=r"more than 1,000,000 rounds .*schedule\.round_time"):
+        from_trace(trace("0+a 8+d"), Cut("interval", interval=1.0), round_time=round_time)
+
+
 def test_a_limit_of_sessions_keeps_the_first_ones_whole() -> None:
     events = trace("0+a 2+b 5+c 9+d")
     cut = Cut("change", change=0.0)
     everything = from_trace(events, cut, round_time=1.0)
     limited = from_trace(events, cut, round_time=1.0, sessions=2)
-    assert limited.sessions == everything.sessions[:2]
+    assert list(limited.sessions) == everything.sessions[:2]
     assert limited.names == ("a", "b")
 
 
 def test_the_order_of_events_given_does_not_matter() -> None:
     events = trace("0+a 1+b 3-a 5+c")
     cut = Cut("interval", interval=1.0)
-    assert from_trace(events[::-1], cut) == from_trace(events, cut)
+    assert plain(from_trace(events[::-1], cut)) == plain(from_trace(events, cut))
 
 
 @settings(deadline=None)
@@ -122,6 +128,25 @@ def test_every_session_is_a_moment_of_the_trace(seed: int, cut: Cut) -> None:
             assert changed
             assert cut.change is not None
             assert len(changed) >= cut.change * len(after.devices) - 1e-5
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.sampled_from("abcde"), st.booleans()), min_size=1
+    ).map(lambda rows: [TraceEvent(time / 2, device, joins) for time, device, joins in rows]),
+    st.one_of(
+        st.builds(Cut, st.just("interval"), st.floats(0.1, 5), st.none(), st.integers(1, 3)),
+        st.builds(Cut, st.just("change"), st.none(), st.floats(0, 2), st.integers(1, 3)),
+    ),
+)
+def test_the_cut_is_that_of_its_plain_twin(events: list[TraceEvent], cut: Cut) -> None:
+    expected = slow_sessions(events, cut)
+    if not expected:
+        with pytest.raises(EbbflowError, match="yields 0 sessions"):
+            from_trace(events, cut, round_time=0.25)
+    else:
+        assert list(from_trace(events, cut, round_time=0.25).sessions) == expected
 
 
 def test_too_few_sessions_are_refused_with_their_number() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,10 @@ def test_a_missing_or_unreadable_trace_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.csv")
     with pytest.raises(EbbflowError, match=r"cannot be read .*`schedule.file`"):
         read_trace(tmp_path)
+
+
+def test_a_device_or_a_pipe_is_refused_and_not_read_for_ever(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (Path("/dev/zero"), tmp_path / "pipe.csv"):
+        with pytest.raises(EbbflowError, match="is a device or a pipe; point `schedule"):
+            read_trace(path)

@@ -13,13 +13,16 @@ import torch
 import typer
 from torch import Tensor
 
+from ebbflow import experiment
 from ebbflow.cli.running import run_app
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError, HookError, TrainingError
 from ebbflow.core.local import Cohort, Lane, Recipe
 from ebbflow.core.types import Model, Output, State
 from ebbflow.engines import RowSparse, SampleSpace, native
+from ebbflow.engines.failures import memory_lack_named
 from ebbflow.engines.texts import combination
+from tests.configs import digits, with_settings
 from tests.engines import text_rounds
 from tests.engines.paths import PATHS, EnginePath, every_path, train
 from tests.engines.rounds import RECIPE
@@ -263,3 +266,29 @@ def test_models_of_the_user_are_hooks_in_this_sense() -> None:
     with pytest.raises(HookError, match=r"device 10, step 1: IndexError: layer 7"):
         engine([path.lane("fedavg")], path.cohorts()[0])
     engine.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 7 bytes")])
+def test_a_lack_of_memory_before_the_first_round_is_told(error: Exception) -> None:
+    with (
+        pytest.raises(EbbflowError, match="preparing: out of memory"),
+        memory_lack_named("preparing"),
+    ):
+        raise error
+
+
+def test_another_error_before_the_first_round_is_a_bug() -> None:
+    with pytest.raises(RuntimeError, match="odd"), memory_lack_named("preparing"):
+        raise RuntimeError("odd")
+
+
+@pytest.mark.parametrize("of", [experiment.run, experiment.prepared])
+def test_a_run_that_lacks_memory_while_it_is_prepared_says_so(
+    of: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(*_: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr(experiment, "build_world", too_large)
+    with pytest.raises(EbbflowError, match=r"preparing the run: out of memory"):
+        of(with_settings("sessions=3"), dataset=digits())

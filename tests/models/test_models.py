@@ -172,6 +172,21 @@ def test_a_shape_that_does_not_fit_is_refused_in_a_sentence(
 # --- softmax and mlp -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "parameters"),
+    [
+        ("softmax", (50_000,), {}),
+        ("mlp", (1, 8, 8), {"hidden": 10**9}),
+        ("embedding", (64,), {"vocabulary": 10**6, "width": 10**6}),
+    ],
+)
+def test_a_model_of_any_size_is_refused_before_it_is_built(
+    kind: str, shape: tuple[int, ...], parameters: dict[str, int]
+) -> None:
+    with pytest.raises(EbbflowError, match=f'model.kind = "{kind}" would have .* parameters'):
+        MODELS[kind].build(parameters, shape, 100_000)
+
+
 def test_softmax_is_an_affine_map_of_the_pixels() -> None:
     model, x = softmax(IMAGE, 10), images(4)
     theta = drawn(model)

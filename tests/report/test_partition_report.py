@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import struct
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +23,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Session
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.report import partition_report
-from ebbflow.report.partition_report import device_table, partition_picture, session_table
+from ebbflow.report.partition_report import DRAWN, device_table, partition_picture, session_table
 
 Show = Callable[..., tuple[int, str, str]]
 
@@ -216,6 +219,29 @@ def test_the_picture_fits_on_a_screen(devices: int, labels: int, tmp_path: Path)
     width, height = png_size(tmp_path / "picture.png")
     assert 900 <= width <= 3000
     assert 400 <= height <= 1800
+
+
+def test_a_picture_of_many_devices_draws_some_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, ...]] = []
+    imshow = Axes.imshow
+
+    def noted(axis: Axes, values: Any, **options: Any) -> Any:
+        drawn.append(values.shape)
+        assert options["extent"][2] == 20_000 - 0.5  # the axis still counts all devices
+        return imshow(axis, values, **options)
+
+    monkeypatch.setattr(Axes, "imshow", noted)
+    tracemalloc.start()
+    holdings = some(20_000, 10)
+    before, _ = tracemalloc.get_traced_memory()
+    partition_picture(holdings, tmp_path / "picture.png")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(drawn) == 2
+    assert all(DRAWN / 2 < rows <= DRAWN for rows, _ in drawn)
+    assert peak - before < 60e6  # it took three times that when all were drawn
 
 
 def test_the_same_shares_give_the_same_picture(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ class CurvePanel:
     there are groups to ``judge`` by.
     """
 
+    noisy = False
+
     def __init__(
         self,
         groups: Sequence[Curve],
@@ -99,6 +101,7 @@ class SamplePanel:
     basis: Basis
     groups: Sequence[Samples]
     share: float = 1.0
+    noisy: bool = False
 
     def losses(self, mixtures: Sequence[Array], half: str) -> LossSums:
         stacked = torch.from_numpy(np.stack(mixtures)).to(self.basis.thetas)

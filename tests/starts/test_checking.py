@@ -174,3 +174,9 @@ def test_losses_that_are_no_numbers_are_no_contradiction() -> None:
     found, left_out = from_trusted_groups(CurvePanel(wild), search)
     assert left_out == 0
     assert np.isfinite(found).all()
+
+
+def test_if_nobody_answers_with_numbers_the_first_model_is_kept() -> None:
+    silent = [replace(c, loss=lambda _: float("nan")) for c in curves(4)]
+    found, left_out = from_trusted_groups(CurvePanel(silent), search)
+    assert (found.tolist(), left_out) == (np.eye(SIZE)[0].tolist(), 0)
