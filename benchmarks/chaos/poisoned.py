@@ -1,7 +1,8 @@
 """A past in which some stored sessions are malicious: what becomes of each start.
 
 A poisoned session's final and starting models are replaced, and its signature claims to be the one
-that is just being looked for: as close as a signature can be.
+that is just being looked for: as close as a signature can be. Which sessions are poisoned is drawn
+once for all: what was stored does not change afterwards.
 """
 
 from __future__ import annotations
@@ -52,8 +53,14 @@ def _random(model: ModelState, session: int) -> ModelState:
     return model._replace(theta=theta * model.theta.norm() / theta.norm())
 
 
+def _half_random(model: ModelState, session: int) -> ModelState:
+    """Return a model that is not so easily told from an honest one."""
+    return model._replace(theta=(model.theta + _random(model, session).theta) / 2)
+
+
 POISONS: dict[str, Poison] = {
     "random": _random,
+    "half of it random": _half_random,
     "flipped, 4 times as long": lambda model, _: model._replace(theta=-4 * model.theta),
     "1000 times as long": lambda model, _: model._replace(theta=1000 * model.theta),
     "not a number": lambda model, _: model._replace(theta=model.theta * torch.nan),
@@ -99,7 +106,8 @@ def _accuracies(worlds: Sequence[World], poison: Poison | None, share: float) ->
     for world in worlds:
         methods = methods_of(world)
         if poison is not None:
-            methods = [_with_poison(method, poison, share) for method in methods]
+            malicious = _malicious(world, share)
+            methods = [_with_poison(method, poison, malicious) for method in methods]
         with closing(experiment.engine_of(world)) as engine:
             simulate(world, new_tracks(world, methods), engine, [heard])
     return tuple(
@@ -107,18 +115,18 @@ def _accuracies(worlds: Sequence[World], poison: Poison | None, share: float) ->
     )
 
 
-def _malicious(sessions: Sequence[int], share: float) -> frozenset[int]:
-    """Return a share of the sessions, rounded up: those with the lowest numbers drawn."""
+def _malicious(world: World, share: float) -> frozenset[int]:
+    """Return a share of the sessions that become past ones, rounded up."""
+    sessions = range(world.rules.pilot_sessions + 1, len(world.sessions))
     drawn = {session: generator("poisoned", session).random() for session in sessions}
     return frozenset(sorted(sessions, key=drawn.__getitem__)[: math.ceil(share * len(sessions))])
 
 
-def _with_poison(method: Method, poison: Poison, share: float) -> Method:
+def _with_poison(method: Method, poison: Poison, malicious: frozenset[int]) -> Method:
     honest = method.start.choose
 
     def choose(situation: Situation) -> StartingPoint:
         shown: list[torch.Tensor] = []
-        malicious = _malicious([past.number for past in situation.past], share)
 
         def probe(model: ModelState) -> ModelState:
             after = situation.probe(model)

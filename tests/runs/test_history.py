@@ -21,7 +21,7 @@ from ebbflow.core.types import Layout, ModelState, PastSession
 from ebbflow.runs import history
 from ebbflow.runs.history import PILOT, Store
 from ebbflow.runs.kept_files import kept_files
-from ebbflow.runs.records import CONFIG, HISTORY, MANIFEST, read_manifest
+from ebbflow.runs.records import CONFIG, HISTORY, MANIFEST, read_manifest, write_sealed
 
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (2,)))
 BUFFERS = Layout(("norm.mean",), ((4,),))
@@ -594,3 +594,19 @@ def test_a_store_that_goes_on_does_not_read_its_manifest_again(
         "session-0004.safetensors",
         "session-0005.safetensors",
     }
+
+
+def test_a_manifest_is_the_one_text_of_its_facts_whatever_came_before(store: Store) -> None:
+    """Though each entry's text is made once: written again, replaced and dropped ones too."""
+    for session in (3, 5, 4):
+        store.write(entry(session), devices=session)
+    store.write(entry(5), devices=9)
+    store.keep([4, 5])
+    files = read_manifest(store.folder)
+    assert {name: facts["devices"] for name, facts in files.items()} == {
+        "session-0004.safetensors": 4,
+        "session-0005.safetensors": 9,
+    }
+    written = (store.folder / MANIFEST).read_bytes()
+    write_sealed(store.folder / MANIFEST, {"files": files})
+    assert (store.folder / MANIFEST).read_bytes() == written

@@ -52,7 +52,9 @@ def per_tensor(a: Tensor, b: Tensor, layout: Layout) -> float:
             continue
         apart = _unit(left, norms[0]) - _unit(right, norms[1])
         distances.append(float(torch.linalg.vector_norm(apart)))
-    return float(np.mean(distances)) if distances else 0.0
+    if len(distances) > 1:
+        return float(np.mean(distances))
+    return distances[0] if distances else 0.0
 
 
 def normalised(a: Tensor, b: Tensor, layout: Layout) -> float:

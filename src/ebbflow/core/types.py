@@ -7,8 +7,10 @@ means and variances). Everything the method does with models is then vector alge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -46,7 +48,7 @@ class Layout(NamedTuple):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of entries of each tensor."""
-        return tuple(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
+        return tuple(math.prod(shape) for shape in self.shapes)
 
     @property
     def total(self) -> int:
@@ -55,9 +57,9 @@ class Layout(NamedTuple):
 
     def slices(self) -> dict[str, slice]:
         """Return the range of the flat vector that each tensor takes."""
-        ends = np.cumsum(self.sizes, dtype=np.int64).tolist()
-        starts = [end - size for end, size in zip(ends, self.sizes, strict=True)]
-        return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=True)}
+        ends = list(accumulate(self.sizes))
+        starts = [0, *ends[:-1]]
+        return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=False)}
 
 
 class ModelState(NamedTuple):

@@ -28,9 +28,10 @@ from ebbflow.runs.records import (
     KEPT_NAME,
     MANIFEST,
     RESTORE,
+    canonical,
     read_manifest,
     session_file,
-    write_sealed,
+    write_manifest,
 )
 
 PILOT = "pilot.safetensors"
@@ -104,7 +105,7 @@ class _Recent:
         """Return a vector of a file, read if need be."""
         key = str(file.path), file.digest or "", what
         with self._lock:
-            if key in self._vectors and file.path.exists():
+            if key in self._vectors:
                 self._vectors.move_to_end(key)
                 return self._vectors[key].clone()
         vector = read()
@@ -245,6 +246,7 @@ class Store:
         self.folder = folder
         self._shape = _Shape(layout, buffer_layout, plan)
         self._listed: dict[str, dict[str, Any]] | None = None
+        self._texts: dict[str, str] = {}  # of the manifest's entries, so that each is made once
 
     def write(self, entry: PastSession, **facts: Any) -> PastSession:
         """Save one past session, with facts about it for the manifest.
@@ -361,11 +363,12 @@ class Store:
         make_folder(self.folder)
         digest = write_atomically(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
+        self._texts.pop(name, None)
         self._write_manifest(self._known_files() | {name: about})
         return digest
 
     def _files(self) -> dict[str, dict[str, Any]]:
-        self._listed = read_manifest(self.folder)
+        self._listed, self._texts = read_manifest(self.folder), {}
         return dict(self._listed)
 
     def _known_files(self) -> dict[str, dict[str, Any]]:
@@ -378,7 +381,8 @@ class Store:
 
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
         files = dict(sorted(files.items()))
-        write_sealed(self.folder / MANIFEST, {"files": files})
+        self._texts = {name: self._texts.get(name) or canonical(files[name]) for name in files}
+        write_manifest(self.folder, self._texts)
         self._listed = files
 
 

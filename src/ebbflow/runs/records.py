@@ -213,12 +213,17 @@ def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = No
     Indented it is easier on the eyes, and takes twenty times as long to write.
     """
     content = {"version": VERSION, **content}
-    text = _canonical(content)
-    digest = sha256(text.encode())
-    if indent is None:
-        text = f'{text[:-1]},"digest":"{digest}"}}'
+    text = canonical(content)
+    if indent is not None:
+        text = json.dumps({**content, "digest": sha256(text.encode())}, indent=indent)
+        write_atomically(path, f"{text}\n".encode())
     else:
-        text = json.dumps({**content, "digest": digest}, indent=indent)
+        _write_with_digest(path, text)
+
+
+def _write_with_digest(path: Path, text: str) -> None:
+    """Write an object's one text in JSON, with its digest."""
+    text = f'{text[:-1]},"digest":"{sha256(text.encode())}"}}'
     write_atomically(path, f"{text}\n".encode())
 
 
@@ -240,10 +245,10 @@ def is_sealed(content: Mapping[str, Any]) -> bool:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return sha256(_canonical(content).encode())
+    return sha256(canonical(content).encode())
 
 
-def _canonical(content: Mapping[str, Any]) -> str:
+def canonical(content: Mapping[str, Any]) -> str:
     """Return the one text in JSON that equal objects have in common."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
@@ -273,6 +278,15 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     return {
         name: checked(KeptFacts, facts, f"{path}, {name}", RESTORE) for name, facts in files.items()
     }
+
+
+def write_manifest(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a sealed manifest from the `canonical` text of each file's facts, ordered by name.
+
+    One is written after every session, with all of a past that may be long.
+    """
+    entries = ",".join(f'"{name}":{facts}' for name, facts in files.items())
+    _write_with_digest(folder / MANIFEST, f'{{"files":{{{entries}}},"version":{VERSION}}}')
 
 
 def read_rounds(folder: Path) -> list[Round]:

@@ -21,6 +21,7 @@ from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
 from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.mixing import Search, best_mixture
+from ebbflow.starts.strangers import PartOfBasis, without_strangers
 
 NOISY_MARGIN = 2.0
 """Standard errors by which another start must be better than going on where answers have noise."""
@@ -31,6 +32,10 @@ Read = Callable[[], ModelState]
 LEFT_OUT = (
     "answers of {} of the asked groups of devices contradict each other, as honest ones do not: "
     "the start was learnt without these groups"
+)
+STRANGERS = (
+    "{} cannot have been trained here, for it has next to nothing in common with the initial, the "
+    "pilot and the carried-over model: the start was learnt without it"
 )
 
 
@@ -66,25 +71,34 @@ def learned(
         if len(basis) == 1:
             return StartingPoint(situation.carried, kept=situation.carried)
         panel = situation.survey(list(basis.values()), plan)
-        finals = [k for k, name in enumerate(names) if name.startswith(("carried", "final"))]
-        fresh = (k for k, model in enumerate(basis.values()) if _equal(model, situation.initial))
+        fresh = next((name for name in names if _equal(basis[name], situation.initial)), "")
+        own = situation.carried, situation.initial, situation.pilot
+        place = names.index(fresh) if fresh else None
+        places = without_strangers(panel, list(basis.values()), own, place)
+        part = PartOfBasis(panel, places, len(basis))
+        known = [names[k] for k in places]
+        finals = [k for k, name in enumerate(known) if name.startswith(("carried", "final"))]
         search = partial(
             best_mixture,
-            size=len(basis),
+            size=len(known),
             finals=finals,
             search=Search(max(margin, NOISY_MARGIN) if panel.noisy else margin, negative),
-            fresh=next(fresh, None),
+            fresh=known.index(fresh) if fresh else None,
         )
         if panel.noisy:  # all answers contradict each other a little
-            weights, left_out = search(panel), 0
+            found, left_out = search(part), 0
         else:
-            weights, left_out = from_trusted_groups(panel, search)
-        model = mix(basis.values(), weights.tolist())
+            found, left_out = from_trusted_groups(part, search)
+        weights = part.whole(found).tolist()
+        model = mix(basis.values(), weights)
+        warnings = [STRANGERS.format(name) for name in names if name not in known]
+        if left_out:
+            warnings.append(LEFT_OUT.format(left_out))
         return StartingPoint(
             model,
-            mixture=dict(zip(names, weights.tolist(), strict=True)),
+            mixture=dict(zip(names, weights, strict=True)),
             kept=model,
-            warnings=(LEFT_OUT.format(left_out),) if left_out else (),
+            warnings=tuple(warnings),
         )
 
     return Start(choose)
