@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Examples, Model, ModelState, PastSession, Session
+from ebbflow.core.types import Dataset, Model, ModelState, PastSession, Session
 from ebbflow.data import datasets
 from ebbflow.data.checks import data_warnings
 from ebbflow.data.distributions import DISTRIBUTIONS
@@ -287,10 +288,10 @@ def _first_world(config: Config, dataset: Dataset | None) -> World:
             config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
         )
     train, test = (
-        Examples(split.x.to(config.device), split.y.to(config.device), split.pixels)
+        replace(split, x=split.x.to(config.device), y=split.y.to(config.device))
         for split in (dataset.train, dataset.test)
     )
-    dataset = Dataset(dataset.name, train, test, dataset.classes)
+    dataset = replace(dataset, train=train, test=test)
     world = build_world(config, dataset, config.seeds[0])
     methods_of(world)
     for seed in config.seeds[1:]:  # the model and the methods are the same for every seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from ebbflow.core.inputs import prepared
@@ -24,7 +25,13 @@ def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
     tensor([1., 3.])
     """
     wanted = torch.isin(examples.y, torch.tensor(labels, device=examples.y.device))
-    return Examples(examples.x[wanted], examples.y[wanted], examples.pixels)
+    return picked(examples, wanted)
+
+
+def picked(examples: Examples, rows: Tensor) -> Examples:
+    """Return some of the samples, by their numbers or by a mask."""
+    owners = None if examples.device is None else examples.device[rows.cpu()]
+    return Examples(examples.x[rows], examples.y[rows], examples.pixels, owners)
 
 
 def parts(test: Examples) -> list[range]:

@@ -202,12 +202,14 @@ class Examples:
     """One split of a data set: inputs ``x [N, ...]`` and labels ``y [N]``.
 
     ``x`` is float32 and ready, int64 for token numbers (0 is padding), or, with ``pixels``, uint8
-    images ``[N, C, H, W]`` that are normalised when they are used.
+    images ``[N, C, H, W]`` that are normalised when they are used. ``device [N]`` says whose each
+    sample is, where samples have owners: a number, int64 (see `Dataset.devices`).
     """
 
     x: Tensor
     y: Tensor
     pixels: Pixels | None = None
+    device: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -215,12 +217,25 @@ class Examples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set ready to train on."""
+    """A data set ready to train on.
+
+    Attributes:
+        name: What messages and records call it.
+        train: The samples that devices train on.
+        test: The samples that models are tested on.
+        classes: The number of labels.
+        devices: The names of the devices that samples belong to, by number, if samples have owners.
+        labels: The names of the labels, by number, if they have names.
+        notes: Sentences on what was done to a user's data to make it this, for the user to read.
+    """
 
     name: str
     train: Examples
     test: Examples
     classes: int
+    devices: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

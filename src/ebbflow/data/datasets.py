@@ -16,6 +16,7 @@ use; texts are token numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,11 +66,10 @@ def load(
     else:
         wanted = source(name)
         dataset = _READERS[wanted.name](wanted, required(wanted, folder))
-    return Dataset(
-        dataset.name,
-        _first(dataset.train, limit_train, "data.limit_train", dataset.name),
-        _first(dataset.test, limit_test, "data.limit_test", dataset.name),
-        dataset.classes,
+    return replace(
+        dataset,
+        train=_first(dataset.train, limit_train, "data.limit_train", dataset.name),
+        test=_first(dataset.test, limit_test, "data.limit_test", dataset.name),
     )
 
 
@@ -82,7 +82,10 @@ def _first(examples: Examples, limit: int | None, setting: str, name: str) -> Ex
             f"choose 1 to {len(examples)}, or leave it out to keep them all."
         )
     # Copies, so that the samples that are not kept leave memory.
-    return Examples(examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels)
+    owners = None if examples.device is None else examples.device[:limit].clone()
+    return Examples(
+        examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels, owners
+    )
 
 
 def _digits(wanted: Source, files: LocalFiles) -> Dataset:
