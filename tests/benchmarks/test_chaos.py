@@ -306,7 +306,7 @@ def test_an_unknown_section_is_refused() -> None:
         chaos(["kills"], PAGE)
 
 
-@pytest.mark.parametrize(("name", "rows"), [("attacks", 13), ("poison", 13), ("faults", 5)])
+@pytest.mark.parametrize(("name", "rows"), [("attacks", 13), ("poison", 16), ("faults", 5)])
 def test_accuracies_and_faults_in_their_quick_form(name: str, rows: int, tmp_path: Path) -> None:
     lines = SECTIONS[name](tmp_path, Extent(part=30)).splitlines()
     shown = [line for line in lines if line.startswith("|") and "---" not in line]
