@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/ebbflow/engines/native")
+LIBRARY = "_softmax.so"
+COMPILERS = ("cc", "gcc", "clang")
+SECONDS = 120.0  # the kernel is one small file: a compiler that takes longer hangs
 # Fused multiply-add and 256-bit vectors, which every x86 processor of the last ten years has; the
 # package asks the processor before it uses the result.
 FLAGS = {"x86_64": ["-march=x86-64-v3"], "AMD64": ["-march=x86-64-v3"]}
+
+
+class NotBuiltError(Exception):
+    """The kernel cannot be built here; the message says why."""
 
 
 class BuildKernel(BuildHookInterface):  # type: ignore[type-arg]
@@ -23,21 +34,109 @@ class BuildKernel(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and put the library into the wheel; say so and go on if that fails."""
-        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-        if self.target_name != "wheel" or compiler is None or sys.platform == "win32":
+        if self.target_name != "wheel":
             return
         folder = Path(self.root) / FOLDER
-        library = folder / "_softmax.so"
-        command = [
-            *compiler.split(),
-            *("-std=gnu11", "-O3", "-fPIC", "-shared"),
-            *FLAGS.get(platform.machine(), []),
-            *("-o", str(library), str(folder / "softmax.c"), "-lm"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.app.display_warning(f"the fused kernel was not built: {done.stderr.strip()}")
+        try:
+            build(folder)
+        except NotBuiltError as reason:
+            self.app.display_warning(
+                f"the fused kernel was not built: {reason}; ebbflow works without it, and trains "
+                "softmax regression more slowly"
+            )
+            if version == "editable":  # an old library may not fit the source that lies beside it
+                forget(folder / LIBRARY)
             return
-        build_data["artifacts"].append(str(FOLDER / library.name))
+        build_data["artifacts"].append(str(FOLDER / LIBRARY))
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"py3-none-{platform_tag()}"
+
+
+def platform_tag() -> str:
+    """Return this machine's platform as pip names it.
+
+    The library is loaded with ctypes and knows nothing of Python, so one wheel serves every version
+    of it. Which other systems have a C library that fits is not for us to promise: no manylinux.
+    """
+    from packaging.tags import platform_tags  # noqa: PLC0415 - comes with hatchling
+
+    return next(tag for tag in platform_tags() if not tag.startswith(("manylinux", "musllinux")))
+
+
+def build(folder: Path) -> None:
+    """Compile the kernel's source in a folder to a library beside it.
+
+    The library is moved into place when it is whole: a program that runs with the old one goes on
+    undisturbed.
+    """
+    if sys.platform == "win32":
+        raise NotBuiltError("it is not made for Windows")
+    compiler = find_compiler()
+    try:
+        with tempfile.TemporaryDirectory(prefix=".kernel-", dir=folder) as work:
+            library = Path(work) / LIBRARY
+            run_compiler(
+                [
+                    *compiler,
+                    *("-std=gnu11", "-O3", "-fPIC", "-shared"),
+                    *FLAGS.get(platform.machine(), []),
+                    *("-o", str(library), str(folder / "softmax.c"), "-lm"),
+                ]
+            )
+            if not library.is_file() or not library.stat().st_size:
+                raise NotBuiltError(f"{shlex.join(compiler)} ended well, but wrote no library")
+            library.replace(folder / LIBRARY)
+    except OSError as error:
+        raise NotBuiltError(f"{folder} cannot be written to ({error.strerror or error})") from error
+
+
+def find_compiler() -> list[str]:
+    """Return the compiler that CC names, with its arguments, or else the first that is found."""
+    named = os.environ.get("CC", "")
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise NotBuiltError(f"CC={named} cannot be read ({error})") from error
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if not words and found is None:
+        raise NotBuiltError(f"there is no C compiler ({', '.join(COMPILERS)}), and CC is not set")
+    return words or [str(found)]
+
+
+def run_compiler(command: list[str]) -> None:
+    """Run a compiler, or raise an error with the reason if it cannot be run, fails or hangs."""
+    try:
+        # A session of its own, so that what the compiler started can be ended with it.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        raise NotBuiltError(f"{command[0]} cannot be run ({reason})") from error
+    with process:
+        try:
+            output, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise NotBuiltError(f"{command[0]} did not end within {SECONDS:g} s") from error
+        finally:
+            end_session(process)
+    if process.returncode:
+        said = output.decode(errors="replace").strip() or f"exit code {process.returncode}"
+        raise NotBuiltError(f"{command[0]} failed ({said})")
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started in a session of its own, and all that it has started."""
+    if process.returncode is None:
+        with suppress(OSError):  # it has just ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def forget(library: Path) -> None:
+    """Remove a library, if there is one and that is possible."""
+    with suppress(OSError):
+        library.unlink(missing_ok=True)

@@ -49,7 +49,7 @@ def test_compare_returns_rounds_rows_and_events() -> None:
     assert len(found.rounds) == 4 * 3 * 4  # sessions, rounds, methods
     methods = {row["method"] for row in found.rows}
     assert methods == {"learned", "warm_start", "previous", "average"}
-    assert {event["event"] for event in found.events} == {"start", "costs"}
+    assert {event["event"] for event in found.events} == {"start", "costs", "tested"}
     assert found.config["partition"]["devices"] == 4
     assert found.folder is None
 

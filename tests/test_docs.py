@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_defaults_by_data_set_are_as_documented() -> None:
         rate = config.lr.algorithms["fedavg"]
         usual = config.parameters
         shown = (
-            f"{config.model.kind} | {config.rounds} | {config.partition.devices} | "
+            f"{config.model.kind} | {config.rounds} | {config.partition.device_count} | "
             f"{config.local.batch} | {usual['warm_start']['scale']:g} | "
             f"{usual['continuous']['kl']:g} | "
             f"{rate.initial:g}, {rate.floor:g}"
@@ -71,6 +72,18 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_extra_is_listed_with_what_it_brings() -> None:
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    table = page.split("## Extras")[1].split("## The compiler")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, flags=re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert rows.keys() == extras.keys()
+    for extra in rows.keys() - {"dev"}:
+        packages = [re.split(r"[^\w-]", text)[0] for text in extras[extra]]
+        assert rows[extra] == (", ".join(packages) or "nothing more")
 
 
 def test_the_table_in_the_readme_is_what_the_demo_prints() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ebbflow.algorithms import ALGORITHMS as ALGORITHMS
     from ebbflow.algorithms import register_algorithm as register_algorithm
     from ebbflow.api import compare as compare
+    from ebbflow.api import dataset as dataset
     from ebbflow.api import resume as resume
     from ebbflow.api import run as run
     from ebbflow.core.aggregation import Aggregation as Aggregation
@@ -63,7 +64,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ebbflow.aggregation": ["AGGREGATIONS", "register_aggregation"],
     "ebbflow.algorithms": ["ALGORITHMS", "register_algorithm"],
-    "ebbflow.api": ["compare", "resume", "run"],
+    "ebbflow.api": ["compare", "dataset", "resume", "run"],
     "ebbflow.core.aggregation": ["Aggregation"],
     "ebbflow.core.algorithm": [
         "Affine",

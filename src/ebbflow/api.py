@@ -8,20 +8,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset as TorchDataset
-
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
-from ebbflow.config.schema import SHORTCUTS, as_list
+from ebbflow.config.schema import SHORTCUTS, DataSettings, as_list
 from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
+from ebbflow.data.python_data import from_python
 from ebbflow.report.progress import progress_display
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.records import Records
 
-Data = str | Path | Dataset | tuple[TorchDataset[Any], TorchDataset[Any]]
-"""A data set's name, the path of an .npz file, a loaded data set, or torch's (train, test)."""
+Data = str | Path | Dataset | object
+"""A data set's name, the path of a file or folder, a loaded data set, or what `dataset` takes."""
 
 
 def compare(
@@ -43,19 +42,16 @@ def compare(
         settings: Any dotted configuration keys, as in ``{"parameters.warm_start.scale": 5}``.
         out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
-        **shortcuts: The command line's shortcuts: algorithm, partition, overlap, alpha, devices,
-            sessions, pilot, rounds, seeds, methods, window.
+        **shortcuts: The command line's shortcuts: label, device_column, test_split, algorithm,
+            partition, overlap, alpha, devices, sessions, pilot, rounds, seeds, methods, window.
     """
     layers = Layers()
     if config is not None:
         layers.add_file(Path(config))
     for name in as_list(preset) if isinstance(preset, str) else preset:
         layers.add_preset(name)
-    loaded = _loaded(dataset)
-    if loaded is not None:
-        shortcuts["dataset"] = loaded.name
-    elif dataset is not None:
-        shortcuts["dataset"] = str(dataset)
+    if dataset is not None:
+        shortcuts["dataset"] = _name_of(dataset)
     for name, value in shortcuts.items():
         if name not in SHORTCUTS:
             raise unknown(name, SHORTCUTS, "argument", "ebbflow.compare")
@@ -65,6 +61,7 @@ def compare(
     resolved = layers.config()
     for note in layers.notes:
         warnings.warn(note, FutureWarning, stacklevel=2)
+    loaded = _loaded(dataset, resolved.data)
     with closing(progress_display(resolved)) as display:
         callbacks = [display] if progress else []
         folder = None if out is None else Path(out)
@@ -81,15 +78,58 @@ def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = 
 
     ``dataset`` is only needed if the run was started with data from Python.
     """
-    loaded = _loaded(dataset)
-    with closing(progress_display(read_config(Path(folder)))) as display:
+    config = read_config(Path(folder))
+    loaded = _loaded(dataset, config.data)
+    with closing(progress_display(config)) as display:
         callbacks = [display] if progress else []
         return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
 
 
-def _loaded(dataset: Data | None) -> Dataset | None:
-    if dataset is None or isinstance(dataset, str | Path):
+def dataset(
+    data: Data,
+    *,
+    test: object = None,
+    column: str | None = None,
+    name: str = "custom",
+    **choices: Any,
+) -> Dataset:
+    """Return a data set from data of your own, for `compare` and to look at (``notes``).
+
+    Args:
+        data: A path, a data frame, ``(X, y)``, ``(X, y, device)``, ``((X, y), (X_test, y_test))``,
+            torch's ``(train, test)``, a ``DatasetDict`` or a ``FederatedDataset``.
+        test: The test samples, if ``data`` does not hold them, in the same form.
+        column: The column or key that holds the inputs, if its name does not tell.
+        name: What messages and records call the data set.
+        **choices: Keys of ``[data]`` in a configuration, such as label, device and test_split.
+
+    >>> import numpy as np
+    >>> dataset((np.eye(4), ["no", "yes", "no", "yes"]), test_split=0.5).labels
+    ('no', 'yes')
+    """
+    layers = Layers()
+    for key, value in choices.items():
+        if key not in DataSettings.model_fields:
+            raise unknown(key, DataSettings.model_fields, "argument", "ebbflow.dataset")
+        layers.add_key(f"data.{key}", list(value) if isinstance(value, tuple) else value, key)
+    settings = layers.config().data
+    if isinstance(data, str | Path):
+        return datasets.configured(str(data), settings)
+    if isinstance(data, Dataset):
+        return data
+    return from_python(data, datasets.chosen(settings), test=test, column=column, name=name)
+
+
+def _name_of(data: Data) -> str:
+    if isinstance(data, str | Path):
+        return str(data)
+    return data.name if isinstance(data, Dataset) else "custom"
+
+
+def _loaded(data: Data | None, settings: DataSettings) -> Dataset | None:
+    """Return data from Python; a name or a path is loaded with the experiment."""
+    if data is None or isinstance(data, str | Path):
         return None
-    if isinstance(dataset, Dataset):
-        return dataset
-    return datasets.from_torch(*dataset)
+    if isinstance(data, Dataset):
+        return data
+    return from_python(data, datasets.chosen(settings))

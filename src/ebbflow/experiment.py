@@ -39,10 +39,17 @@ from ebbflow.sessions.memory import SessionRules
 from ebbflow.simulation.callbacks import Callback
 from ebbflow.simulation.ceilings import refuse_too_large
 from ebbflow.simulation.estimate import Estimate, estimate
-from ebbflow.simulation.events import ENDED, cost_events, ended_event, left_out_events
+from ebbflow.simulation.events import (
+    ENDED,
+    TESTED,
+    cost_events,
+    ended_event,
+    left_out_events,
+    tested_events,
+)
 from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
-from ebbflow.simulation.roster import KINDS, build_sessions
+from ebbflow.simulation.roster import KINDS, build_sessions, plan_sessions
 from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.timing import measured_seconds
 from ebbflow.simulation.tracks import Track, new_tracks
@@ -145,6 +152,7 @@ class _InMemory(Callback):
         self.events.append(ended_event(world, session, t, track))
 
     def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+        self.events += tested_events(world, session, tracks)
         self.events += cost_events(world, session, tracks)
 
 
@@ -249,7 +257,10 @@ def _rows(
         "overlap": None if kind in DISTRIBUTIONS else config.partition.overlap,
         "alpha": config.partition.alpha if kind in PARTITIONS else None,
     }
-    return summary_rows(rounds, windows=config.window, pilot=config.pilot.sessions, setting=setting)
+    tested = [event for event in events if event["event"] == TESTED]
+    return summary_rows(
+        rounds, tested, windows=config.window, pilot=config.pilot.sessions, setting=setting
+    )
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -283,10 +294,8 @@ def _first_world(config: Config, dataset: Dataset | None) -> World:
     check_parameters(config)
     _check_device(config.device)
     if dataset is None:
-        limits = config.data
-        dataset = datasets.load(
-            config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
-        )
+        natural = config.partition.kind == "natural"
+        dataset = datasets.configured(config.dataset, config.data, owners_needed=natural)
     train, test = (
         replace(split, x=split.x.to(config.device), y=split.y.to(config.device))
         for split in (dataset.train, dataset.test)
@@ -329,10 +338,21 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
         initial, lacking = load_weights(model, initial, path)
         warnings += lacking_warnings(model, path, lacking)
     initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
-    sessions = build_sessions(config, dataset, seed)
+    plan = plan_sessions(config, dataset, seed)
     states = StateFile(config.engine.state_memory * 2**20)
     rules = _rules(config, model)
-    return World(config, seed, dataset, model, initial, sessions, rules, states, tuple(warnings))
+    return World(
+        config=config,
+        seed=seed,
+        dataset=dataset,
+        model=model,
+        initial=initial,
+        sessions=plan.sessions,
+        rules=rules,
+        states=states,
+        names=plan.names,
+        warnings=(*warnings, *plan.warnings),
+    )
 
 
 def _rules(config: Config, model: Model) -> SessionRules:

@@ -30,7 +30,13 @@ from ebbflow.runs.history import Store
 from ebbflow.runs.plain import set_aside
 from ebbflow.runs.records import RESTORE, Round
 from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import ENDED, cost_events, ended_event, left_out_events
+from ebbflow.simulation.events import (
+    ENDED,
+    cost_events,
+    ended_event,
+    left_out_events,
+    tested_events,
+)
 from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
@@ -83,8 +89,8 @@ class Recorder(Callback):
         """Save the session's models, then a checkpoint, then delete entries no longer kept."""
         seconds = time.monotonic() - self._session_began
         event = {"event": "finished", "seed": world.seed, "session": session.index}
-        costs = cost_events(world, session, tracks)
-        self.folder.append(records.EVENTS, [*costs, {**event, "seconds": round(seconds, 3)}])
+        over = [*tested_events(world, session, tracks), *cost_events(world, session, tracks)]
+        self.folder.append(records.EVENTS, [*over, {**event, "seconds": round(seconds, 3)}])
         for track in tracks:
             store = self._store(world, track.method)
             if session.index == world.rules.pilot_sessions and track.pilot is not None:

@@ -56,7 +56,11 @@ def test_an_alias_is_resolved(alias: str, name: str) -> None:
 def test_own_data_have_defaults_too() -> None:
     config = resolve(Settings(dataset="my/data.npz"))
     assert config.rounds is not None
-    assert config.partition.devices is not None
+    # Whether samples have owners is not known before the data are read.
+    assert (config.partition.kind, config.evaluation) == ("auto", "auto")
+    assert config.partition.device_count == 20
+    # Nobody asked for sessions with different labels.
+    assert config.partition.overlap is None
     assert config.local.batch is not None
     assert config.parameters["warm_start"]["scale"] is not None
     assert config.lr.algorithms["fedavg"].initial is not None

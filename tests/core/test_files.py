@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256, write_atomically
 
 
@@ -76,3 +78,34 @@ def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
 def test_the_digest_is_sha_256() -> None:
     assert sha256(b"") == hashlib.sha256(b"").hexdigest()
     assert sha256(b"abc").startswith("ba7816bf")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_with_the_bytes_that_are_needed_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    parts: list[bytes | memoryview] = [b"x" * 1000, memoryview(b"y" * 234)]
+    with pytest.raises(EbbflowError, match=r"file needs 1,234 bytes.* bytes left.*resume"):
+        write_atomically(tmp_path / "file", iter(parts))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_for_another_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_entries(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    usual = os.statvfs(tmp_path)
+
+    class Full:
+        f_bavail, f_frsize, f_favail, f_files = usual.f_bavail, usual.f_frsize, 0, 100
+
+    monkeypatch.setattr(Path, "open", no_entries)
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    with pytest.raises(EbbflowError, match=r"needs 3 bytes.*no room for another file"):
+        write_atomically(tmp_path / "file", b"new")

@@ -6,8 +6,10 @@ import csv
 import gzip
 import io
 import os
+import sys
 import unicodedata
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,26 @@ def test_lists_of_texts_do_not_pass_for_each_other(cache: Path) -> None:
     lists = [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["a2 bc"], ["c", "ab"], []]
     keys = {text._key(texts, vocabulary) for texts in lists}
     assert len(keys) == len(lists)
+
+
+# --- without the extra
+
+
+def _not_installed(name: str) -> str:
+    raise PackageNotFoundError(name)
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["missing", "broken"])
+def test_without_tokenizers_one_sentence_says_how_to_get_it(
+    home: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    if broken:  # it is installed, but cannot be imported
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
+    else:
+        monkeypatch.setattr(text, "version", _not_installed)
+    with pytest.raises(EbbflowError, match=r'agnews needs .* `pip install "ebbflow\[text\]"`$'):
+        load("agnews")
+    assert not cache.exists()
 
 
 # --- the real vocabulary, against WordPiece written down

@@ -163,7 +163,7 @@ def test_without_matplotlib_the_tables_are_still_there(
     code, out, _ = show("--partition", "half")
     assert code == 0
     assert len(cells(out)) == 22
-    assert "pip install 'ebbflow[plot]'" in out
+    assert "pip install matplotlib" in out
     assert not list(tmp_path.iterdir())
 
 

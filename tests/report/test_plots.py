@@ -54,6 +54,6 @@ def test_without_matplotlib_the_error_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(EbbflowError, match=r"need matplotlib.*pip install 'ebbflow\[plot\]'"):
+    with pytest.raises(EbbflowError, match=r"need matplotlib.*pip install matplotlib"):
         accuracy_picture(rounds(), tmp_path / "picture.png", "digits")
     assert not (tmp_path / "picture.png").exists()

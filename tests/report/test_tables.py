@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ebbflow.report.tables import comparison_tables
+from ebbflow.report.tables import REACHED, comparison_tables, device_tables
 
 Rows = list[dict[str, Any]]
 
@@ -83,3 +83,19 @@ def test_every_algorithm_and_window_has_its_table() -> None:
 
 def test_sessions_without_a_choice_are_left_out() -> None:
     assert comparison_tables(rows("average", [1.0], transition=None), ["fedavg"], ["average"]) == []
+
+
+def test_what_devices_reach_is_a_mean_over_transitions_and_seeds() -> None:
+    found = rows("average", [10.0, 20.0, 30.0]) + rows("previous", [40.0, 50.0, 60.0])
+    assert device_tables(found, ["fedavg"], ["average"]) == []
+    for place, row in enumerate(found):
+        reached = {"all_labels": 1.0, "devices_mean": 2.0, "devices_worst": float(place)}
+        row |= {"final": 5.0, **reached, "devices_spread": 0.5, "devices_devices": 3}
+    (table,) = device_tables(found, ["fedavg", "fedprox"], ["average", "previous"])
+    assert [column.header for column in table.columns][1:] == list(REACHED.values())
+    worst = list(table.columns[4].cells)
+    chosen = [
+        [r["devices_worst"] for r in found if r["method"] == m and r["transition"] is not None]
+        for m in ("average", "previous")
+    ]
+    assert worst == [f"{sum(each) / len(each):.2f}" for each in chosen]

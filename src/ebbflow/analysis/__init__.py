@@ -3,5 +3,5 @@
 `metrics` and `run_metrics`: accuracy, time to accuracy, gains. `accounting`: the paper's cost
 formulas, and the counts of a run. `channel`, `cost`, `device_work` and `run_costs`: seconds, joules
 and bytes on the air. `bound`, `constants` and `run_bounds`: Theorem 1. `holdings`: who holds which
-samples. `installation`: the checks of `ebbflow doctor`.
+samples. `installation` and `kernel_timing`: the checks of `ebbflow doctor`.
 """

@@ -13,20 +13,33 @@ from ebbflow.config.resolved import Config
 from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset, Session
 from ebbflow.data import datasets
-from ebbflow.simulation.roster import KINDS, build_sessions
+from ebbflow.simulation.roster import KINDS, partition_kind, plan_sessions
 
 
 class Holdings(NamedTuple):
     """The devices of a run, ordered by their first session, and what they hold.
 
     ``counts[i, l]`` is the number of samples with label l on the device ``devices[i]``, and
-    ``present[i, s]`` says whether it is present in session s + 1.
+    ``present[i, s]`` says whether it is present in session s + 1. ``names[i]`` is what the device
+    is called, and ``labels[l]`` the label, where they have names; ``remarks`` are sentences for the
+    user, on what was done to the data and on what is odd.
     """
 
     title: str
     devices: tuple[int, ...]
     counts: NDArray[np.int64]
     present: NDArray[np.bool_]
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def device_name(self, place: int) -> str:
+        """Return what a device is called: its name, or else its number."""
+        return self.names[place] if self.names else str(self.devices[place])
+
+    def label_name(self, label: int) -> str:
+        """Return what a label is called: its name, or else its number."""
+        return self.labels[label] if self.labels else str(label)
 
     @property
     def blocks(self) -> list[int]:
@@ -43,13 +56,13 @@ def planned_holdings(config: Config, dataset: Dataset | None = None) -> Holdings
     if kind not in KINDS:
         raise unknown(kind, KINDS, "partition", "partition.kind")
     if dataset is None:
-        limits = config.data
-        dataset = datasets.load(
-            config.dataset, limit_train=limits.limit_train, limit_test=limits.limit_test
-        )
+        dataset = datasets.configured(config.dataset, config.data)
     seed = config.seeds[0]
-    title = f"{dataset.name}, {kind}, seed {seed}"
-    return count_holdings(title, build_sessions(config, dataset, seed), dataset)
+    title = f"{dataset.name}, {partition_kind(config, dataset)}, seed {seed}"
+    plan = plan_sessions(config, dataset, seed)
+    counted = count_holdings(title, plan.sessions, dataset)
+    names = tuple(plan.names[device] for device in counted.devices) if plan.names else ()
+    return counted._replace(names=names, remarks=(*dataset.notes, *plan.warnings))
 
 
 def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) -> Holdings:
@@ -69,4 +82,4 @@ def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) ->
             if row >= counted:
                 counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.classes)
         counted = max(counted, 1 + max(rows, default=-1))
-    return Holdings(title, tuple(place), counts, present)
+    return Holdings(title, tuple(place), counts, present, labels=dataset.labels)

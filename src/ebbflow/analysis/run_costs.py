@@ -86,7 +86,8 @@ def _counted(config: Config) -> ModelSize:
 
     builder = BUILDERS.find(config.model.kind, "model.kind")
     try:
-        data = datasets.load(config.dataset, limit_train=1, limit_test=1)
+        choices = datasets.chosen(config.data)
+        data = datasets.load(config.dataset, limit_train=1, limit_test=1, choices=choices)
     except EbbflowError as error:
         raise EbbflowError(
             f"the model of {config.dataset} cannot be counted ({error}), or set "

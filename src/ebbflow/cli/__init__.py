@@ -6,10 +6,21 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli import bound, costs, data, experiments, folders, history, metrics, presets, privacy
+from ebbflow.cli import (
+    bound,
+    costs,
+    data,
+    doctor,
+    experiments,
+    folders,
+    history,
+    metrics,
+    presets,
+    privacy,
+    trace,
+)
 from ebbflow.cli.options import help_if_alone
 from ebbflow.cli.running import run_app
-from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer(
     name="ebbflow",
@@ -24,24 +35,13 @@ app.add_typer(experiments.app)
 app.add_typer(metrics.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(trace.app, name="trace")
 app.add_typer(history.app, name="history")
 app.add_typer(folders.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)
 app.add_typer(privacy.app)
-
-
-@app.command()
-def doctor() -> None:
-    """Check the installation, the machine and the data."""
-    from ebbflow.analysis.installation import check_installation
-
-    healthy = True
-    for check in check_installation():
-        typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:12} {check.detail}")
-        healthy = healthy and check.ok
-    if not healthy:
-        raise EbbflowError("not all checks passed: see the lines marked FAIL for what to do")
+app.add_typer(doctor.app)
 
 
 @app.callback()

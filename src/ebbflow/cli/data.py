@@ -121,6 +121,7 @@ def data_show(
         check_picture,
         device_table,
         partition_picture,
+        remark_lines,
         session_table,
     )
 
@@ -129,6 +130,8 @@ def data_show(
     console = Console()
     console.print(session_table(holdings, everything))
     console.print(device_table(holdings, everything))
+    for line in remark_lines(holdings):
+        console.print(line, soft_wrap=True)
     try:
         partition_picture(holdings, picture)
         typer.echo(f"picture  {picture}")

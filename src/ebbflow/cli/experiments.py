@@ -16,8 +16,10 @@ from ebbflow.cli.options import (
     AsJson,
     ConfigFile,
     DatasetName,
+    DeviceColumn,
     Devices,
     DryRun,
+    Label,
     MethodNames,
     Out,
     Overlap,
@@ -30,6 +32,7 @@ from ebbflow.cli.options import (
     SeedList,
     Sessions,
     Settings,
+    TestSplit,
     Windows,
     configure,
 )
@@ -52,6 +55,9 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         preset: Presets = None,
         settings: Settings = None,
         dataset: DatasetName = None,
+        label: Label = None,
+        device_column: DeviceColumn = None,
+        test_split: TestSplit = None,
         algorithm: AlgorithmNames = None,
         partition: PartitionName = None,
         overlap: Overlap = None,
@@ -70,6 +76,9 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
     ) -> None:
         shortcuts = {
             "dataset": dataset,
+            "label": label,
+            "device_column": device_column,
+            "test_split": test_split,
             "algorithm": algorithm,
             "partition": partition,
             "overlap": overlap,
@@ -184,16 +193,20 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     """Print the tables (or the summary as JSON), draw the picture, and say where the files are."""
     from rich.console import Console
 
+    from ebbflow.core.names import printable
     from ebbflow.report.plots import accuracy_picture
-    from ebbflow.report.tables import comparison_tables
+    from ebbflow.report.tables import comparison_tables, device_tables
+    from ebbflow.runs.environment import data_notes
 
     folder = outcome.folder or Path()
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
         return
     console = Console()
+    for note in data_notes(folder):
+        typer.echo(f"data     {printable(note)}")
     tables = comparison_tables(outcome.rows, config.algorithm, config.methods)
-    for table in tables:
+    for table in (*tables, *device_tables(outcome.rows, config.algorithm, config.methods)):
         console.print(table)
     if not tables:
         first = config.pilot.sessions + 3

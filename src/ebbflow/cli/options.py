@@ -22,7 +22,17 @@ Settings = Annotated[
 ]
 DatasetName = Annotated[
     str | None,
-    typer.Option("--dataset", help="A name from `ebbflow data ls`, or the path of an .npz file."),
+    typer.Option("--dataset", help="A name from `ebbflow data ls`, or a file or folder of yours."),
+]
+Label = Annotated[
+    str | None, typer.Option("--label", help="The column of a table that holds the labels.")
+]
+DeviceColumn = Annotated[
+    str | None,
+    typer.Option("--device-column", help="The column of a table that says whose a sample is."),
+]
+TestSplit = Annotated[
+    str | None, typer.Option("--test-split", help="Share of samples to set aside for testing.")
 ]
 AlgorithmNames = Annotated[
     str | None, typer.Option("--algorithm", help="FL algorithms, comma-separated.")
@@ -64,6 +74,7 @@ Plugins = Annotated[
 ]
 
 LISTS = ("algorithm", "seeds", "methods", "window")
+TEXTS = ("dataset", "label", "device_column", "algorithm", "partition", "methods")
 
 
 def configure(
@@ -87,9 +98,9 @@ def configure(
         if text is not None:
             parts = [part.strip() for part in text.split(",")]
             # A path or a name stays a string, even if it looks like a number.
-            read = str if name in ("dataset", "algorithm", "partition", "methods") else literal
+            read = str if name in TEXTS else literal
             value = [read(part) for part in parts] if name in LISTS else read(text)
-            layers.add_key(SHORTCUTS[name], value, f"--{name}")
+            layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
     for setting in settings:
         layers.add_setting(setting)
     config = layers.config()

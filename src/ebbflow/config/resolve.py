@@ -8,11 +8,14 @@ from typing import Any
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.defaults import OWN_DATA, SETTINGS, DatasetDefaults
-from ebbflow.config.resolved import Config
+from ebbflow.config.resolved import AUTO, Config
+from ebbflow.config.schedule_checks import USUAL_INTERVAL, schedule_contradictions
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
+from ebbflow.data.durations import in_seconds
 from ebbflow.data.names import ALIASES
-from ebbflow.starts import AUTO, RECOMMENDED
+from ebbflow.starts import AUTO as AUTO_START
+from ebbflow.starts import RECOMMENDED
 
 POOLED = 600  # samples that a device draws from a pool: MNIST's 60,000 over 100 devices
 MOST_DEVICES = 1_000_000
@@ -25,7 +28,7 @@ LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
 
 def resolve(settings: Settings) -> Config:
     """Fill in the data set's defaults, and check that keys do not contradict each other."""
-    named = [RECOMMENDED if name == AUTO else name for name in settings.methods]
+    named = [RECOMMENDED if name == AUTO_START else name for name in settings.methods]
     settings = settings.model_copy(update={"methods": named})
     dataset = ALIASES.get(settings.dataset, settings.dataset)
     usual = SETTINGS.get(dataset, OWN_DATA)
@@ -37,6 +40,10 @@ def resolve(settings: Settings) -> Config:
     values["parameters"] = parameters = _parameters(settings, usual)
     values["model"]["kind"] = settings.model.kind or usual.model
     values["partition"] |= _partition(settings, usual)
+    if settings.schedule.kind == "trace" and "interval" not in settings.schedule.model_fields_set:
+        values["schedule"]["interval"] = None  # whether 1.0 will do depends on the trace
+    if usual is OWN_DATA and "evaluation" not in settings.model_fields_set:
+        values["evaluation"] = AUTO
     values["local"]["batch"] = batch
     values["lr"]["algorithms"] = _rates(settings, usual, dataset)
     values["pilot"]["rounds"] = settings.pilot.rounds or rounds
@@ -63,13 +70,21 @@ def _parameters(settings: Settings, usual: DatasetDefaults) -> dict[str, dict[st
 
 def _partition(settings: Settings, usual: DatasetDefaults) -> dict[str, Any]:
     choice, schedule = settings.partition, settings.schedule.kind
+    own = usual is OWN_DATA
+    kind = choice.kind
+    if own and "kind" not in choice.model_fields_set:
+        kind = AUTO
     overlap = choice.overlap
-    if overlap is None and schedule == "groups":
+    # The paper's two groups have different labels. A user's own data are not divided like that
+    # unless the user says so: two classes would give every session just one of them.
+    if overlap is None and schedule == "groups" and not own:
         overlap = 0.0
+    natural = kind in (AUTO, "natural") and choice.devices is None  # as many as there are owners
     return {
-        "overlap": None if choice.kind in LABEL_KINDS else overlap,
-        "samples": choice.samples or (POOLED if choice.kind == "pool" else None),
-        "devices": None if schedule == "trace" else choice.devices or usual.devices,
+        "kind": kind,
+        "overlap": None if kind in (*LABEL_KINDS, "natural") else overlap,
+        "samples": choice.samples or (POOLED if kind == "pool" else None),
+        "devices": None if schedule == "trace" or natural else choice.devices or usual.devices,
     }
 
 
@@ -111,6 +126,7 @@ def _not_private(settings: Settings) -> Iterator[str]:
 
 def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
     yield from _misplaced(settings)
+    yield from schedule_contradictions(settings.schedule)
     if config.pilot.sessions > config.sessions:
         yield (
             f"pilot.sessions = {config.pilot.sessions} is more than sessions = "
@@ -147,14 +163,36 @@ def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
         if isinstance(steps, list) and steps[0] > steps[1]:
             yield f"{name} = {steps} must be a range [fewest, most]"
     yield from _impossible(config.wireless)
-    if config.schedule.kind == "random":
+    if config.partition.kind == "natural":
+        yield from _not_natural(settings)
+    elif config.schedule.kind == "random":
         yield from _endless(config)
+
+
+def _not_natural(settings: Settings) -> Iterator[str]:
+    """Yield settings that devices with their own samples have no use for."""
+    schedule, partition = settings.schedule, settings.partition
+    unused = [("partition.overlap", partition.overlap)]
+    if schedule.kind == "random":
+        back = "return_probability" in schedule.model_fields_set
+        unused += [
+            ("schedule.arrivals", schedule.arrivals),
+            ("schedule.return_probability", schedule.return_probability if back else None),
+            ("partition.devices", partition.devices),
+        ]
+    for key, value in unused:
+        if value is not None:
+            yield (
+                f'{key} = {value:g} has no use with partition.kind = "natural", where the devices '
+                "are those of the data, and all of them come and go: leave it out"
+            )
 
 
 def _endless(config: Config) -> Iterator[str]:
     """Yield what makes a random schedule longer than anybody could wait for."""
     choice, devices = config.schedule, config.partition.device_count
-    stay, back = choice.stay, choice.return_probability
+    stay, back, away = in_seconds(choice.stay), choice.return_probability, in_seconds(choice.away)
+    interval = in_seconds(choice.interval or USUAL_INTERVAL)
     present = float(devices)
     if choice.arrivals is not None:
         # A device stays 1 / (1 - back) times on average, but no more often than there is time for.
@@ -170,15 +208,15 @@ def _endless(config: Config) -> Iterator[str]:
             f"{present:.3g} are on average: lower it, or raise partition.devices or "
             "schedule.arrivals"
         )
-    length = choice.interval if choice.cut == "interval" else stay
+    length = interval if choice.cut == "interval" else stay
     changes = 2 * present * (1 + config.sessions * length / stay)
-    if choice.arrivals is None and math.isinf(devices / stay * back * choice.away):
+    if choice.arrivals is None and math.isinf(devices / stay * back * away):
         changes = math.inf  # so many devices are away at first
     if changes > MOST_CHANGES:
         yield (
             f"the random schedule needs {changes:.3g} joins and leaves, more than "
             f"{MOST_CHANGES:,}: raise schedule.stay (now {stay:g}), or lower schedule.interval "
-            f"(now {choice.interval:g}) or schedule.away (now {choice.away:g})"
+            f"(now {interval:g}) or schedule.away (now {away:g})"
         )
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from ebbflow.config import schema
+from ebbflow.config.defaults import OWN_DATA
 from ebbflow.config.schema import Count, StepCount
+
+AUTO = "auto"
+"""The partition of a user's own data: natural if samples have owners, and Dirichlet if not."""
 
 
 class ModelChoice(schema.ModelSettings):
@@ -18,6 +22,8 @@ class PartitionChoice(schema.PartitionSettings):
     @property
     def device_count(self) -> int:
         """The number of devices; a trace has none here, for it names its devices itself."""
+        if self.devices is None and self.kind == AUTO:
+            return OWN_DATA.devices
         return _required(self.devices, "partition.devices")
 
     @property

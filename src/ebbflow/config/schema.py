@@ -8,9 +8,12 @@ that is run.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from ebbflow.data import durations
 
 
 def as_list(value: Any) -> Any:
@@ -25,6 +28,26 @@ def _share(value: Any) -> Any:
         )
     if isinstance(value, int) and not 1 <= value <= 10**12:
         raise ValueError("a count must be at least 1 and at most 1,000,000,000,000")
+    return value
+
+
+def _duration(value: Any) -> Any:
+    """Return a length of time as it was written, if it is one."""
+    if isinstance(value, str):
+        durations.seconds(value)
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"give a number in the schedule's unit of time, or {durations.RULE}")
+    if not 0 < value <= sys.float_info.max:  # a whole number may be beyond that
+        raise ValueError("a length of time must be finite and greater than 0")
+    return float(value)
+
+
+def _unit(value: Any) -> Any:
+    """Return a unit of time as it was written, if it is one."""
+    if not isinstance(value, str):
+        raise ValueError(f'a unit of time is a duration such as "1s" or "1h"; {durations.RULE}')
+    durations.seconds(value)
     return value
 
 
@@ -45,6 +68,11 @@ Counts = Annotated[list[RoundCount], BeforeValidator(as_list), Field(min_length=
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float | int | None, BeforeValidator(_share)]
+Duration = Annotated[float | str, BeforeValidator(_duration)]
+"""A number in the schedule's own unit of time, or a text such as "2h30m", which stays a text."""
+UnitOfTime = Annotated[str, BeforeValidator(_unit)]
+ColumnName = Annotated[str, Field(min_length=1)]
+PictureSide = Annotated[int, Field(ge=1, le=10_000)]
 StepCount = RoundCount | Annotated[list[RoundCount], Field(min_length=2, max_length=2)]
 
 
@@ -71,10 +99,25 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """Which part of the data set is used."""
+    """Which part of the data set is used, and how a user's own data are read.
+
+    ``label`` and ``device`` are columns of a table: the labels, and whose each sample is. ``test``
+    is a second file with the test samples, ``test_split`` the share of samples that become test
+    samples, ``ignore`` columns that are left out. ``inputs``: whether whole numbers are numbers or
+    tokens, and whether texts are cut into words or characters. ``size``: the height and width that
+    pictures get. ``vocabulary``: the most tokens that texts are made of.
+    """
 
     limit_train: Count | None = None
     limit_test: Count | None = None
+    label: ColumnName | None = None
+    device: ColumnName | None = None
+    test: ColumnName | None = None
+    test_split: Annotated[float, Field(gt=0, lt=1)] | None = None
+    ignore: Annotated[list[ColumnName], BeforeValidator(as_list)] = []
+    inputs: Literal["auto", "numbers", "tokens", "words", "characters"] = "auto"
+    size: Annotated[list[PictureSide], Field(min_length=2, max_length=2)] | None = None
+    vocabulary: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
 
 
 class ModelSettings(Section):
@@ -99,25 +142,43 @@ class PartitionSettings(Section):
     samples: Count | None = None
 
 
+class ColumnSettings(Section):
+    """What a trace calls its columns: ``time``, ``device`` and ``event``, or ``start`` and ``end``.
+
+    None stands for our own name.
+    """
+
+    time: ColumnName | None = None
+    device: ColumnName | None = None
+    event: ColumnName | None = None
+    start: ColumnName | None = None
+    end: ColumnName | None = None
+
+
 class ScheduleSettings(Section):
     """Which devices are present in which session.
 
     ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
     leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present
-    on average), random stays and returns. ``cut`` says how the last two are cut into sessions.
+    on average), random stays and returns. ``cut`` says how the last two are cut into sessions; an
+    ``interval`` of None is one that nobody has chosen. ``unit`` is what a trace counts its time in,
+    and ``odd`` what happens if it contradicts itself.
     """
 
     kind: Literal["groups", "trace", "random"] = "groups"
     file: str | None = None
+    columns: ColumnSettings = ColumnSettings()
+    unit: UnitOfTime | None = None
+    odd: Literal["stop", "mend"] = "stop"
     cut: Literal["interval", "change"] = "interval"
-    interval: Positive = 1.0
+    interval: Duration | None = 1.0
     change: Annotated[float, Field(ge=0)] = 0.5
     min_devices: Count = 1
-    round_time: Positive | None = None
+    round_time: Duration | None = None
     arrivals: Positive | None = None
-    stay: Positive = 2.0
+    stay: Duration = 2.0
     return_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    away: Positive = 2.0
+    away: Duration = 2.0
 
 
 class ParticipationSettings(Section):
@@ -402,6 +463,7 @@ class Settings(Section):
     sessions: SessionCount = 7
     rounds: RoundCount | None = None
     window: Counts = [10]
+    evaluation: Literal["labels", "devices", "all", "auto"] = "labels"
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
     parameters: Parameters = {}
@@ -427,6 +489,9 @@ class Settings(Section):
 
 SHORTCUTS = {
     "dataset": "dataset",
+    "label": "data.label",
+    "device_column": "data.device",
+    "test_split": "data.test_split",
     "algorithm": "algorithm",
     "partition": "partition.kind",
     "overlap": "partition.overlap",

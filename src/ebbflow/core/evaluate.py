@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,6 +49,17 @@ def count(model: Model, state: ModelState, test: Examples, rows: range) -> tuple
         output, _ = model.forward(state.theta, state.buffers, x, None, False)
     correct = int((output.logits.argmax(-1) == y).sum())
     return correct, float(functional.cross_entropy(output.logits, y, reduction="sum"))
+
+
+def hits(model: Model, state: ModelState, test: Examples) -> NDArray[np.bool_]:
+    """Return which samples are classified correctly (argmax over all classes)."""
+    right = []
+    for rows in parts(test):
+        x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
+        with torch.no_grad():
+            output, _ = model.forward(state.theta, state.buffers, x, None, False)
+        right.append((output.logits.argmax(-1) == y).cpu().numpy())
+    return np.concatenate(right)
 
 
 def score(counts: Sequence[tuple[int, float]], samples: int) -> Score:

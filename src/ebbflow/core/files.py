@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ebbflow.core.errors import EbbflowError
 
 TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
 """The names of files while they are being written."""
@@ -20,9 +24,16 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
     """
     digest = hashlib.sha256()
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    parts = iter((content,) if isinstance(content, bytes) else content)
+    size = 0
+
+    def needed() -> int:
+        return size + sum(map(_bytes_in, parts))
+
     try:
-        with partial.open("xb") as file:
-            for part in (content,) if isinstance(content, bytes) else content:
+        with room_named(path, needed), partial.open("xb") as file:
+            for part in parts:
+                size += _bytes_in(part)
                 file.write(part)
                 digest.update(part)
             file.flush()
@@ -33,6 +44,29 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
         raise
     sync_folder(path.parent)
     return digest.hexdigest()
+
+
+def _bytes_in(part: bytes | memoryview) -> int:
+    return memoryview(part).nbytes
+
+
+@contextmanager
+def room_named(path: Path, needed: Callable[[], int]) -> Iterator[None]:
+    """Say how many bytes a file needs and how many are left, if its disk has no room for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        disk = os.statvfs(path.parent)
+        left = f"{disk.f_bavail * disk.f_frsize:,} bytes left"
+        if not disk.f_favail and disk.f_files:
+            left = "no room for another file, whatever its size"
+        raise EbbflowError(
+            f"{path} needs {needed():,} bytes, and its disk or quota has no more room "
+            f"({error.strerror}; the disk has {left}): make room, then try again; "
+            "`ebbflow resume` goes on with a run"
+        ) from error
 
 
 def make_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loading data sets: known ones by name, your own from an .npz file or torch.
+"""Loading data sets: known ones by name, your own from a file or a folder.
 
 digits         1,437 + 360 images, 8x8, comes with ebbflow
 mnist          60,000 + 10,000 images, 28x28, `ebbflow data get mnist`
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,12 +27,17 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data import idx, images, text
+from ebbflow.data import idx, images, own_files, text
+from ebbflow.data.choices import Choices
 from ebbflow.data.custom import from_npz, from_torch
 from ebbflow.data.local_files import LocalFiles, required
-from ebbflow.data.sources import Source, source
+from ebbflow.data.names import ALIASES
+from ebbflow.data.sources import SOURCES, Source, source
 
-__all__ = ["DATASETS", "from_npz", "from_torch", "load", "register_dataset"]
+if TYPE_CHECKING:
+    from ebbflow.config.schema import DataSettings
+
+__all__ = ["DATASETS", "configured", "from_npz", "from_torch", "load", "register_dataset"]
 
 DATASETS: Registry[Registered[Dataset]] = Registry("data set")
 """Your own data sets, by the names you registered them under."""
@@ -48,28 +54,58 @@ def load(
     limit_train: int | None = None,
     limit_test: int | None = None,
     folder: Path | None = None,
+    choices: Choices | None = None,
 ) -> Dataset:
-    """Load a data set by its name, or from the path of an ``.npz`` file.
+    """Load a data set by its name, or from the path of a file or folder of your own.
 
     ``limit_train`` and ``limit_test`` keep only that many samples, from the beginning. Files are
     searched for in ``folder``, then where ``EBBFLOW_DATA`` points, then in the user's cache; if a
-    folder has only a subset of a data set, the subset is loaded.
+    folder has only a subset of a data set, the subset is loaded. ``choices`` say how data of your
+    own are read.
 
     >>> digits = load("digits", limit_train=100)
     >>> tuple(digits.train.x.shape), len(digits.test), digits.classes
     ((100, 1, 8, 8), 360, 10)
     """
+    choices = choices or Choices()
     if name in DATASETS:
+        choices.refuse_unused(set(), f"the data set {name!r}, which has been loaded by a program")
         dataset = DATASETS[name]()
-    elif name.endswith(".npz"):
-        dataset = from_npz(Path(name))
+    elif name not in {*SOURCES, *ALIASES} and own_files.is_own(name):
+        dataset = own_files.from_path(name, choices)
     else:
         wanted = source(name)
+        choices.refuse_unused(set(), f"the data set {name!r}, which is known")
         dataset = _READERS[wanted.name](wanted, required(wanted, folder))
     return replace(
         dataset,
         train=_first(dataset.train, limit_train, "data.limit_train", dataset.name),
         test=_first(dataset.test, limit_test, "data.limit_test", dataset.name),
+    )
+
+
+def chosen(settings: DataSettings, owners_needed: bool = False) -> Choices:
+    """Return how a configuration wants a user's own data to be read."""
+    return Choices(
+        label=settings.label,
+        device=settings.device,
+        test=settings.test,
+        test_split=settings.test_split,
+        ignore=tuple(settings.ignore),
+        inputs=settings.inputs,
+        size=None if settings.size is None else (settings.size[0], settings.size[1]),
+        vocabulary=settings.vocabulary,
+        owners_needed=owners_needed,
+    )
+
+
+def configured(name: str, settings: DataSettings, *, owners_needed: bool = False) -> Dataset:
+    """Load a data set as a configuration says."""
+    return load(
+        name,
+        limit_train=settings.limit_train,
+        limit_test=settings.limit_test,
+        choices=chosen(settings, owners_needed),
     )
 
 
@@ -83,9 +119,7 @@ def _first(examples: Examples, limit: int | None, setting: str, name: str) -> Ex
         )
     # Copies, so that the samples that are not kept leave memory.
     owners = None if examples.device is None else examples.device[:limit].clone()
-    return Examples(
-        examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels, owners
-    )
+    return Examples(examples.x[:limit].clone(), examples.y[:limit].clone(), examples.pixels, owners)
 
 
 def _digits(wanted: Source, files: LocalFiles) -> Dataset:

@@ -7,7 +7,7 @@ import hashlib
 import io
 import tempfile
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ Vocabulary = dict[str, int]
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _HEADER = ["label", "text"]
 _ENCODED_AT_ONCE = 4_096
+_NO_TOKENIZER = (
+    "agnews needs the package tokenizers to cut its texts into word pieces, and it is missing: "
+    '`pip install "ebbflow[text]"`'
+)
 
 
 def agnews(wanted: Source, files: LocalFiles) -> Dataset:
@@ -107,7 +111,11 @@ def tokens(texts: list[str], vocabulary: Vocabulary) -> Tensor:
 
 def _key(texts: list[str], vocabulary: Vocabulary) -> str:
     """Return a digest of everything that the tokens depend on."""
-    digest = hashlib.sha256(f"wordpiece {version('tokenizers')} {LENGTH}".encode())
+    try:
+        tokenizer = version("tokenizers")
+    except PackageNotFoundError:
+        raise EbbflowError(_NO_TOKENIZER) from None
+    digest = hashlib.sha256(f"wordpiece {tokenizer} {LENGTH}".encode())
     for part in (vocabulary, texts):
         digest.update(f"\n{len(part)}\n".encode())
         # The lengths tell two texts from one.
@@ -140,12 +148,15 @@ def _to_cache(path: Path, numbers: NDArray[Any]) -> None:
 
 def _encode(texts: list[str], vocabulary: Vocabulary) -> NDArray[Any]:
     """Tokenise like BERT's uncased tokenizer."""
-    # The library takes long to import, and is not needed once the tokens are in the cache.
-    from tokenizers import Tokenizer  # noqa: PLC0415
-    from tokenizers.models import WordPiece  # noqa: PLC0415
-    from tokenizers.normalizers import BertNormalizer  # noqa: PLC0415
-    from tokenizers.pre_tokenizers import BertPreTokenizer  # noqa: PLC0415
-    from tokenizers.processors import TemplateProcessing  # noqa: PLC0415
+    try:
+        # An extra; and it takes long to import, and is not needed once the tokens are in the cache.
+        from tokenizers import Tokenizer  # noqa: PLC0415
+        from tokenizers.models import WordPiece  # noqa: PLC0415
+        from tokenizers.normalizers import BertNormalizer  # noqa: PLC0415
+        from tokenizers.pre_tokenizers import BertPreTokenizer  # noqa: PLC0415
+        from tokenizers.processors import TemplateProcessing  # noqa: PLC0415
+    except ImportError:
+        raise EbbflowError(_NO_TOKENIZER) from None
 
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)

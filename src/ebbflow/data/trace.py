@@ -93,13 +93,9 @@ def from_trace(
     >>> [(presence.devices, presence.rounds) for presence in roster.sessions]
     [((0,), 2), ((0, 1), 8), ((1,), 1)]
     """
-    numbers: dict[str, int] = {}
-    in_order = sorted(events, key=attrgetter("time"))
-    devices = [numbers.setdefault(event.device, len(numbers)) for event in in_order]
-    times, joins = [event.time for event in in_order], [event.joins for event in in_order]
-    block = Events(np.array(times, float), np.array(devices, np.int64), np.array(joins, bool))
+    names, block = numbered_events(events)
     presences, count = first_sessions([block], cut, sessions, round_time)
-    roster = Roster(tuple(islice(numbers, count)), presences)
+    roster = Roster(tuple(names[:count]), presences)
     yielded = len(roster.sessions)
     if yielded == 0 or (sessions is not None and yielded < sessions):
         asked = "at least one is needed" if sessions is None else f"{sessions} are asked for"
@@ -111,6 +107,16 @@ def from_trace(
             "or give a longer trace in `schedule.file`."
         )
     return roster
+
+
+def numbered_events(events: Iterable[TraceEvent]) -> tuple[list[str], Events]:
+    """Return the names of devices in order of their first appearance, and the events by number."""
+    numbers: dict[str, int] = {}
+    in_order = sorted(events, key=attrgetter("time"))
+    devices = [numbers.setdefault(event.device, len(numbers)) for event in in_order]
+    times, joins = [event.time for event in in_order], [event.joins for event in in_order]
+    block = Events(np.array(times, float), np.array(devices, np.int64), np.array(joins, bool))
+    return list(numbers), block
 
 
 def first_sessions(
@@ -127,6 +133,20 @@ def first_sessions(
         check_count("sessions", sessions)
     if round_time is not None:
         check_positive("schedule.round_time", round_time)
+    spans = session_spans(blocks, cut, sessions)
+    if spans:
+        _rounds(max(span.duration for span in spans), round_time)  # raise now if there are too many
+
+    def presence(place: int) -> Presence:
+        span = spans[place]
+        return Presence(tuple(span.devices.tolist()), _rounds(span.duration, round_time))
+
+    last = max((int(span.devices[-1]) for span in spans), default=-1)
+    return LazySequence(len(spans), presence), last + 1
+
+
+def session_spans(blocks: Iterable[Events], cut: Cut, sessions: int | None) -> tuple[Span, ...]:
+    """Return the same sessions with their beginnings and lengths."""
     wanted = SESSION_LIMIT + 1 if sessions is None else sessions
     spans = tuple(islice(_spans(blocks, cut), wanted))
     if len(spans) > SESSION_LIMIT:
@@ -134,16 +154,7 @@ def first_sessions(
             f"The trace yields more than {SESSION_LIMIT:,} sessions; set `sessions`, or "
             "check that `schedule.interval` is in the trace's unit of time."
         )
-
-    if spans:
-        _rounds(max(span.duration for span in spans), round_time)  # raise now if there are too many
-
-    def presence(place: int) -> Presence:
-        devices, duration = spans[place]
-        return Presence(tuple(devices.tolist()), _rounds(duration, round_time))
-
-    last = max((int(span.devices[-1]) for span in spans), default=-1)
-    return LazySequence(len(spans), presence), last + 1
+    return spans
 
 
 def _rounds(duration: float, round_time: float | None) -> int | None:
@@ -158,14 +169,15 @@ def _rounds(duration: float, round_time: float | None) -> int | None:
     return max(1, math.floor(rounds))
 
 
-class _Span(NamedTuple):
-    """The devices of a session, in ascending order, and how long it lasts."""
+class Span(NamedTuple):
+    """The devices of a session, in ascending order, when it starts, and how long it lasts."""
 
     devices: NDArray[np.int32]
+    start: float
     duration: float
 
 
-def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[_Span]:
+def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[Span]:
     """Check the settings that the rule needs, and apply it."""
     check_count("schedule.min_devices", cut.min_devices)
     if cut.rule == "interval":
@@ -190,7 +202,7 @@ def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[_Span]:
     raise EbbflowError(f"`schedule.cut` is {cut.rule!r}; set it to 'interval' or 'change'.")
 
 
-def _windows(blocks: Iterable[Events], length: float, least: int) -> Iterator[_Span]:
+def _windows(blocks: Iterable[Events], length: float, least: int) -> Iterator[Span]:
     """Yield the sessions of the rule ``interval``."""
     present = np.zeros(0, dtype=bool)
     origin: float | None = None
@@ -216,7 +228,7 @@ def _windows(blocks: Iterable[Events], length: float, least: int) -> Iterator[_S
             members = _members(present)
             while origin + (window + SLACK) * length < time:
                 if len(members) >= least:
-                    yield _Span(members, length)
+                    yield Span(members, origin + window * length, length)
                     window += 1
                 else:
                     # Every window until this instant has equally few devices: skip them all.
@@ -228,7 +240,7 @@ def _windows(blocks: Iterable[Events], length: float, least: int) -> Iterator[_S
         and len(members) >= least
         and origin + window * length <= time + SLACK * length
     ):
-        yield _Span(members, length)
+        yield Span(members, origin + window * length, length)
 
 
 def _with_room(present: NDArray[np.bool_], devices: int) -> NDArray[np.bool_]:
@@ -242,7 +254,7 @@ def _members(present: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.flatnonzero(present).astype(np.int32)
 
 
-def _changes(blocks: Iterable[Events], fraction: float, least: int) -> Iterator[_Span]:
+def _changes(blocks: Iterable[Events], fraction: float, least: int) -> Iterator[Span]:
     """Yield the sessions of the rule ``change``."""
     present: set[int] = set()
     changed: set[int] = set()  # those in just one of ``members`` and ``present``
@@ -258,11 +270,11 @@ def _changes(blocks: Iterable[Events], fraction: float, least: int) -> Iterator[
         if start is not None:
             if not changed or len(changed) < fraction * len(present) - SLACK:
                 continue
-            yield _sorted(members, time - start)
+            yield _sorted(members, start, time - start)
         members, start = frozenset(present), time
         changed.clear()
     if start is not None:
-        yield _sorted(members, time - start)
+        yield _sorted(members, start, time - start)
 
 
 def _one_by_one(blocks: Iterable[Events]) -> Iterator[tuple[float, int, bool]]:
@@ -270,5 +282,5 @@ def _one_by_one(blocks: Iterable[Events]) -> Iterator[tuple[float, int, bool]]:
         yield from zip(times.tolist(), devices.tolist(), joins.tolist(), strict=True)
 
 
-def _sorted(devices: Iterable[int], duration: float) -> _Span:
-    return _Span(np.array(sorted(devices), dtype=np.int32), duration)
+def _sorted(devices: Iterable[int], start: float, duration: float) -> Span:
+    return Span(np.array(sorted(devices), dtype=np.int32), start, duration)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.markup import escape
 from rich.table import Table
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.report.plots import drawing
+from ebbflow.core.names import printable
+from ebbflow.report.plots import drawable, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +61,7 @@ def session_table(holdings: Holdings, everything: bool = False) -> Table:
             ", ".join(str(index + 1) for index in same),
             str(len(counts)),
             str(len(labels)),
-            _listed(list(_spans(labels)), everything),
+            escape(_listed(list(_spans(labels, holdings)), everything)),
             f"{sizes.sum():,}",
             _between(int(sizes.min()), int(sizes.max())),
         )
@@ -80,11 +82,11 @@ def device_table(holdings: Holdings, everything: bool = False) -> Table:
     for place in places:
         counts = holdings.counts[place]
         table.add_row(
-            str(holdings.devices[place]),
+            escape(printable(holdings.device_name(place))),
             f"session {int(holdings.present[place].argmax()) + 1}",
             f"{counts.sum():,}",
             str(np.count_nonzero(counts)),
-            _listed(list(_runs(counts)), everything),
+            escape(_listed(list(_runs(counts, holdings)), everything)),
         )
     if len(places) < len(holdings.devices):
         table.caption = f"{len(places)} of {len(holdings.devices)} devices; --all shows every one"
@@ -114,15 +116,25 @@ def _between(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _spans(labels: Sequence[int]) -> Iterator[str]:
-    """Yield runs of consecutive labels, as in 0-4."""
+def _spans(labels: Sequence[int], holdings: Holdings) -> Iterator[str]:
+    """Yield runs of consecutive labels, as in 0-4, or their names."""
+    if holdings.labels:
+        yield from (printable(holdings.label_name(label)) for label in labels)
+        return
     for _, run in groupby(enumerate(labels), key=lambda pair: pair[1] - pair[0]):
         members = [label for _, label in run]
         yield _span(members[0], members[-1])
 
 
-def _runs(counts: NDArray[np.int64]) -> Iterator[str]:
-    """Yield runs of consecutive labels with the same number of samples each, as in 0-4×12."""
+def _runs(counts: NDArray[np.int64], holdings: Holdings) -> Iterator[str]:
+    """Yield runs of consecutive labels with the same number of samples each, as in 0-4×12.
+
+    Labels with names are listed one by one.
+    """
+    if holdings.labels:
+        for label in np.flatnonzero(counts).tolist():
+            yield f"{printable(holdings.label_name(label))}×{counts[label]}"
+        return
     for count, run in groupby(range(len(counts)), key=lambda label: int(counts[label])):
         members = list(run)
         if count:
@@ -131,6 +143,11 @@ def _runs(counts: NDArray[np.int64]) -> Iterator[str]:
 
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
+
+
+def remark_lines(holdings: Holdings) -> list[str]:
+    """Return what the user should know about the data and the sessions, a line each."""
+    return [f"note: {escape(printable(remark))}" for remark in holdings.remarks]
 
 
 # --- picture -------------------------------------------------------------------------------------
@@ -178,7 +195,8 @@ def partition_picture(holdings: Holdings, path: Path) -> None:
             _draw_lines(axis, between, "y", color="0.88", linewidth=0.5, zorder=1.5)
         axis.tick_params(length=2, labelsize=8)
     places = _device_ticks(holdings.blocks)
-    held.set_yticks(places, [str(holdings.devices[place]) for place in places], fontsize=7)
+    names = [drawable(holdings.device_name(place)) for place in places]
+    held.set_yticks(places, names, fontsize=7)
     figure.suptitle(f"{holdings.title}: who holds what", x=0.01, ha="left", fontsize=11)
     # Nobody reads numbers in a picture of thousands of devices, and it takes less memory.
     figure.savefig(path, dpi=150 if devices <= DRAWN else 80)
@@ -235,7 +253,13 @@ def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings, shown: NDArray[
             axis.text(label, place, str(count), fontsize=7, ha="center", va="center", color=colour)
     axis.set_xlabel("label", fontsize=9)
     axis.set_ylabel("device", fontsize=9)
-    axis.set_xticks(_ticks(labels, 24))
+    ticks = _ticks(labels, 24)
+    upright = max((len(holdings.label_name(label)) for label in ticks), default=0) > 3
+    axis.set_xticks(
+        ticks,
+        [drawable(holdings.label_name(label)) for label in ticks],
+        rotation=90 if upright else 0,
+    )
     bar = figure.colorbar(image, ax=axis, location="top", aspect=40, fraction=0.03, pad=0.01)
     bar.set_label("samples of a label on a device", fontsize=8)
     bar.locator = MaxNLocator(8, integer=True)

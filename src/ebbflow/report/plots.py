@@ -1,4 +1,4 @@
-"""Accuracy curves, and what all pictures share (needs the extra ``plot``)."""
+"""Accuracy curves, and what all pictures share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import printable, shortened
 from ebbflow.runs.records import Round
 from ebbflow.runs.summary import Curve
 
@@ -28,15 +29,24 @@ matplotlib's own."""
 def drawing() -> ModuleType:
     """Return pyplot, set up to draw into files, or say how to install it."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
+        import matplotlib as mpl  # noqa: PLC0415 - slow to import
     except ImportError:
         raise EbbflowError(
-            "pictures need matplotlib: install it with `pip install 'ebbflow[plot]'`"
+            "pictures need matplotlib, which is missing here: `pip install matplotlib`"
         ) from None
     mpl.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415 - the backend has to be chosen first
 
     return pyplot
+
+
+def drawable(text: str, most: int = 24) -> str:
+    r"""Return a user's text as matplotlib draws it: short, and no formula.
+
+    >>> print(drawable("ward $1$"))
+    ward \$1\$
+    """
+    return shortened(printable(text), most).replace("$", r"\$")
 
 
 def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:

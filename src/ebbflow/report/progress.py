@@ -48,7 +48,7 @@ class ProgressDisplay(Callback):
         """Show warnings: one for each method, and each one that is about the run as a whole."""
         self._say_who_ended()
         for event in events:
-            if event["event"] != "warning":
+            if event["event"] not in ("note", "warning"):
                 continue
             text = event["text"]
             kind = text
@@ -58,7 +58,9 @@ class ProgressDisplay(Callback):
                 text = f"{where}: {text}"
             if kind not in self._warned:
                 self._warned.add(kind)
-                self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
+                word = "warning" if event["event"] == "warning" else "note"
+                style = "yellow" if word == "warning" else "dim"
+                self.console.print(f"[{style}]{word}[/] {escape(text)}", soft_wrap=True)
 
     def round_finished(
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]

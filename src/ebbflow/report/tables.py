@@ -34,6 +34,50 @@ def comparison_tables(
     ]
 
 
+REACHED = {
+    "final": "session",
+    "all_labels": "all test samples",
+    "devices_mean": "mean of devices",
+    "devices_worst": "worst tenth",
+    "devices_spread": "spread",
+}
+"""What a session's final model achieves: keys of a summary's rows, and their columns."""
+
+
+def device_tables(
+    rows: Sequence[SummaryRow], algorithms: Sequence[str], methods: Sequence[str]
+) -> list[Table]:
+    """Return a table for each algorithm of what final models achieve on the devices' own tests.
+
+    Each number is a mean over all transitions and seeds. Only devices with test samples of their
+    own have an accuracy: without any, there is no table.
+    """
+    chosen = [r for r in rows if r["transition"] is not None and "devices_mean" in r]
+    tables = []
+    for algorithm in algorithms:
+        own = [row for row in chosen if row["algorithm"] == algorithm]
+        if own:
+            tables.append(_device_table(own, methods, f"{algorithm}, accuracy (%) at the end"))
+    return tables
+
+
+def _device_table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
+    table = Table(
+        title=title,
+        caption="means over transitions and seeds; spread: standard deviation between devices",
+        title_justify="left",
+    )
+    table.add_column("method")
+    for column in REACHED.values():
+        table.add_column(column, justify="right")
+    for method in methods:
+        own = [row for row in rows if row["method"] == method]
+        if own:
+            means = (math.fsum(row[key] for row in own) / len(own) for key in REACHED)
+            table.add_row(method, *(f"{mean:.2f}" for mean in means))
+    return table
+
+
 def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
     transitions = sorted({(row["transition"], row["session"]) for row in rows})
     seeds = len({row["seed"] for row in rows})

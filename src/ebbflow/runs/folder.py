@@ -76,8 +76,9 @@ class RunFolder:
             unshared(self.path / name)
             self._digests[name] = digest_of(self.path / name)
             self._lines[name] = (self.path / name).open("ab")
-        self._lines[name].write(lines)
-        self._lines[name].flush()
+        with files.room_named(self.path / name, lambda: len(lines)):
+            self._lines[name].write(lines)
+            self._lines[name].flush()
         self._digests[name].update(lines)
 
     def line_states(self) -> dict[str, dict[str, Any]]:

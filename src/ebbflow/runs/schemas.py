@@ -129,8 +129,58 @@ class WarningEvent(TypedDict):
     text: Text
 
 
+@with_config(_STRICT)
+class NoteEvent(TypedDict):
+    """A sentence on what was done to the user's data."""
+
+    event: Literal["note"]
+    seed: Whole
+    session: Positive
+    text: Text
+
+
+@with_config(_STRICT)
+class NamesEvent(TypedDict):
+    """What the devices are called, by number."""
+
+    event: Literal["names"]
+    seed: Whole
+    names: list[Text]
+
+
+@with_config(_STRICT)
+class DeviceScoresFacts(TypedDict):
+    """Accuracies of the devices present; see `ebbflow.simulation.scores.DeviceScores`."""
+
+    mean: Percent
+    worst: Percent
+    spread: Percent
+    devices: Positive
+
+
+@with_config(_STRICT)
+class ReachedEvent(TypedDict):
+    """What the final model of a session achieves on all test samples, and device by device."""
+
+    event: Literal["tested"]
+    algorithm: Name
+    method: Name
+    seed: Whole
+    session: Positive
+    all: Percent
+    devices: NotRequired[DeviceScoresFacts]
+
+
 Event = Annotated[
-    StartEvent | CostsEvent | LeftOutEvent | EndedEvent | FinishedEvent | WarningEvent,
+    StartEvent
+    | CostsEvent
+    | LeftOutEvent
+    | EndedEvent
+    | FinishedEvent
+    | WarningEvent
+    | NoteEvent
+    | NamesEvent
+    | ReachedEvent,
     Field(discriminator="event"),
 ]
 

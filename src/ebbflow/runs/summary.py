@@ -58,12 +58,20 @@ def window_accuracy(accuracies: Curve, window: int) -> float:
 
 
 def summary_rows(
-    rounds: Iterable[Round], *, windows: Sequence[int], pilot: int, setting: dict[str, Any]
+    rounds: Iterable[Round],
+    tested: Iterable[Mapping[str, Any]] = (),
+    *,
+    windows: Sequence[int],
+    pilot: int,
+    setting: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return one row per algorithm, method, seed, session and window.
 
-    ``setting`` holds what all rows have in common: dataset, partition, overlap, alpha.
+    ``tested`` are the events that say what the sessions' final models achieve on all test samples
+    and device by device; runs of earlier versions have none. ``setting`` holds what all rows have
+    in common: dataset, partition, overlap, alpha.
     """
+    reached = {Key(e["algorithm"], e["method"], e["seed"], e["session"]): e for e in tested}
     return [
         {
             **setting,
@@ -71,7 +79,17 @@ def summary_rows(
             "transition": transition(key.session, pilot),
             "window": window,
             "accuracy": window_accuracy(curve, window),
+            "final": curve[-1],
+            **_reached(reached.get(key)),
         }
         for key, curve in curves(rounds).items()
         for window in windows
     ]
+
+
+def _reached(tested: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the part of a row that says what the session's final model achieves."""
+    if tested is None:
+        return {}
+    by_device = {f"devices_{name}": value for name, value in tested.get("devices", {}).items()}
+    return {"all_labels": tested["all"], **by_device}

@@ -26,15 +26,29 @@ def start_events(
 ) -> list[dict[str, Any]]:
     """Return events that say where each method starts and how it is trained, and warnings.
 
-    Warnings about data or weights come with the first session and name no method.
+    What concerns the data, the weights or the devices comes with the first session and names no
+    method.
     """
-    about = {"event": "warning", "seed": world.seed, "session": session.index}
-    warnings = world.warnings if session.index == 1 else ()
-    return [{**about, "text": text} for text in warnings] + [
+    return [*_of_run(world, session)] + [
         event
         for track, score, route in zip(tracks, scores, routes, strict=True)
         for event in _of_start(world, track, session, score, route)
     ]
+
+
+NAMES, NOTE, TESTED = "names", "note", "tested"
+
+
+def _of_run(world: World, session: Session) -> Iterator[dict[str, Any]]:
+    """Yield what is to be said once: what devices are called, and sentences for the user."""
+    if session.index > 1:
+        return
+    if world.names:
+        yield {"event": NAMES, "seed": world.seed, "names": list(world.names)}
+    about = {"seed": world.seed, "session": session.index}
+    for kind, texts in ((NOTE, world.dataset.notes), ("warning", world.warnings)):
+        for text in texts:
+            yield {"event": kind, **about, "text": text}
 
 
 def _of_start(
@@ -102,6 +116,20 @@ def cost_events(world: World, session: Session, tracks: Sequence[Track]) -> list
             "stored": asdict(_stored(world, track)),
         }
         for track in tracks
+    ]
+
+
+def tested_events(world: World, session: Session, tracks: Sequence[Track]) -> list[dict[str, Any]]:
+    """Return events that say what the session's final models achieve on all test samples."""
+    return [
+        {
+            "event": TESTED,
+            **_about(world, track, session),
+            "all": track.reached.accuracy,
+            **({"devices": track.reached.devices._asdict()} if track.reached.devices else {}),
+        }
+        for track in tracks
+        if track.reached is not None
     ]
 
 

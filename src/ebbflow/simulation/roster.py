@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from ebbflow.config.resolved import Config
+from ebbflow.config.resolved import AUTO, Config
+from ebbflow.config.schedules import random_times, scheduled_trace, trace_times
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping, LazySequence
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Session
 from ebbflow.data.churn import Churn, balanced, random_roster
 from ebbflow.data.distributions import DISTRIBUTIONS
+from ebbflow.data.owners import (
+    natural_shards,
+    numbers_by_name,
+    owner_warnings,
+    renumbered,
+    returning_for_ever,
+    taking_turns,
+)
 from ebbflow.data.partition import PARTITIONS, label_groups
 from ebbflow.data.pool import Pool
 from ebbflow.data.schedule import Presence, Roster, alternating
-from ebbflow.data.trace import Cut, from_trace
-from ebbflow.data.trace_files import read_trace
+from ebbflow.data.trace import from_trace
+from ebbflow.simulation.plan_checks import PlanCheck
 
 POOL = "pool"
-KINDS = (*PARTITIONS, POOL, *DISTRIBUTIONS)
+NATURAL = "natural"
+KINDS = (*PARTITIONS, POOL, NATURAL, *DISTRIBUTIONS, AUTO)
 """Every value of ``partition.kind``."""
 
 
@@ -32,26 +42,56 @@ RECENT = 4
 """Sessions that stay as they were built; the others are built again when they are asked for."""
 
 
+class Plan(NamedTuple):
+    """The sessions of a run under one seed, the names of all devices, and what is odd about them.
+
+    ``names[k]`` is what device k is called, where devices have names; ``warnings`` are sentences
+    for the user.
+    """
+
+    sessions: Sequence[Session]
+    names: Sequence[str]
+    warnings: tuple[str, ...] = ()
+
+
 def build_sessions(config: Config, dataset: Dataset, seed: int) -> Sequence[Session]:
-    """Return the sessions: their devices, the devices' samples, and the number of rounds.
+    """Return the sessions: their devices, the devices' samples, and the number of rounds."""
+    return plan_sessions(config, dataset, seed).sessions
+
+
+def partition_kind(config: Config, dataset: Dataset) -> str:
+    """Return how samples are divided: ``auto`` depends on whether they have owners."""
+    if config.partition.kind != AUTO:
+        return config.partition.kind
+    return "dirichlet" if dataset.train.device is None else NATURAL
+
+
+def plan_sessions(config: Config, dataset: Dataset, seed: int) -> Plan:
+    """Return the sessions and the devices' names.
 
     A session is built when it is asked for, so that memory does not grow with what all of them
     hold.
     """
     y = dataset.train.y.cpu().numpy()
     shards: Shards
-    if config.partition.kind in DISTRIBUTIONS:
+    warnings: list[str] = []
+    kind = partition_kind(config, dataset)
+    if kind == NATURAL:
+        roster, shards = _natural(config, dataset, seed, warnings)
+    elif kind in DISTRIBUTIONS:
         roster, shards = _distributed(config, dataset, y, seed)
     else:
         roster = _roster(config, seed)
         shards = _shards(config, dataset, y, roster, seed)
     labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.classes))
     tested = set(dataset.test.y.tolist())
+    check = PlanCheck(dataset, config.sessions, config.pilot.sessions)
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
     labels: list[tuple[int, ...]] = []
     for index, presence in enumerate(roster.sessions, start=1):
         held = labels_of(presence.devices)
         labels.append(known.setdefault(held, held))  # one tuple for all sessions with these labels
+        check.note(index, presence.devices, held)
         if not tested.intersection(held):
             raise EbbflowError(
                 f"session {index} holds the labels {list(held)}, and the test set of "
@@ -66,7 +106,32 @@ def build_sessions(config: Config, dataset: Dataset, seed: int) -> Sequence[Sess
         rounds = presence.rounds or usual
         return Session(place + 1, presence.devices, rounds, labels[place], samples, sizes)
 
-    return LazySequence(len(roster.sessions), session)
+    warnings += check.sentences()
+    named = kind == NATURAL or config.schedule.kind == "trace"
+    names = roster.names if named else ()
+    return Plan(LazySequence(len(roster.sessions), session), names, tuple(warnings))
+
+
+def _natural(
+    config: Config, dataset: Dataset, seed: int, warnings: list[str]
+) -> tuple[Roster, dict[int, Indices]]:
+    """Give every owner its own samples, and say who is here when."""
+    shards = natural_shards(dataset)
+    owners, choice = list(shards), config.schedule
+    sessions: Sequence[Presence]
+    if choice.kind == "groups":
+        sessions = taking_turns(owners, config.sessions, config.partition.devices)
+    elif choice.kind == "trace":
+        roster = _roster(config, seed)
+        numbers = numbers_by_name(roster.names, dataset, owners)
+        sessions = renumbered(roster, numbers)
+    else:
+        _, _, stay, away = random_times(choice)
+        churn = returning_for_ever(len(owners), stay, away)
+        roster = _random(config, churn, seed)
+        sessions = renumbered(roster, dict(enumerate(owners)))
+    warnings += owner_warnings(dataset, owners, sessions)
+    return Roster(dataset.devices, sessions), shards
 
 
 def _holdings(
@@ -100,22 +165,25 @@ def _roster(config: Config, seed: int) -> Roster:
     choice = config.schedule
     if choice.kind == "groups":
         return alternating(config.sessions, config.partition.device_count)
-    cut = Cut(choice.cut, choice.interval, choice.change, choice.min_devices)
     if choice.kind == "trace":
-        events = read_trace(Path(choice.file or ""))
-        return from_trace(events, cut, sessions=config.sessions, round_time=choice.round_time)
+        trace = scheduled_trace(choice)
+        times = trace_times(choice, trace)
+        sessions, round_time = config.sessions, times.round_time
+        return from_trace(trace.events, times.cut, sessions=sessions, round_time=round_time)
     devices = config.partition.device_count
-    stay, back, away = choice.stay, choice.return_probability, choice.away
+    _, _, stay, away = random_times(choice)
+    back = choice.return_probability
     if choice.arrivals is None:
         churn = balanced(devices, stay, back, away)
     else:  # a user who sets the rate of arrivals gets exactly these devices
         churn = Churn(choice.arrivals, stay, back, away, initial=devices)
+    return _random(config, churn, seed)
+
+
+def _random(config: Config, churn: Churn, seed: int) -> Roster:
+    cut, round_time, _, _ = random_times(config.schedule)
     return random_roster(
-        (seed, "schedule"),
-        churn,
-        sessions=config.sessions,
-        cut=cut,
-        round_time=choice.round_time,
+        (seed, "schedule"), churn, sessions=config.sessions, cut=cut, round_time=round_time
     )
 
 
@@ -151,7 +219,7 @@ def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: 
     members: list[list[int]] = [[] for _ in labels]
     for device in sorted({d for presence in roster.sessions for d in presence.devices}):
         members[group_of(device)].append(device)
-    partition = PARTITIONS[config.partition.kind]
+    partition = PARTITIONS[partition_kind(config, dataset)]
     shards: dict[int, Indices] = {}
     for number, devices in enumerate(members):
         if devices:

@@ -13,7 +13,6 @@ from functools import partial
 
 from ebbflow.core import vector
 from ebbflow.core.errors import TrainingError
-from ebbflow.core.evaluate import labelled
 from ebbflow.core.local import Cohort, Engine
 from ebbflow.core.start import DevicesPresent
 from ebbflow.core.survey import Panel, SurveyPlan
@@ -26,6 +25,7 @@ from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.privacy import PrivatePanel
 from ebbflow.simulation.rounds import run_probe, set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
+from ebbflow.simulation.testing import note_what_was_reached, session_test
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World, draw_round
 
@@ -49,7 +49,7 @@ def simulate(
     """
     for session, first in _remaining(world.sessions, after):
         tell = partial(_tell_ended, world, session, callbacks)
-        test = labelled(world.dataset.test, session.labels)
+        test = session_test(world, session)
         if first == 1:
             for track in tracks:
                 begin_session(world, track, session, engine)
@@ -78,6 +78,7 @@ def simulate(
                     lockstep = Lockstep(world, tracks, engine)
                 scoring, snapshot = lockstep.evaluate(test), lockstep.snapshot()
                 reports.add(partial(_report, world, session, cohort, snapshot, scoring, callbacks))
+        note_what_was_reached(world, session, tracks)
         for track in tracks:
             _finish(world, track, session)
         for callback in callbacks:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ebbflow.core.evaluate import labelled
 from ebbflow.core.files import write_atomically
 from ebbflow.core.local import Engine
 from ebbflow.core.types import Session
@@ -18,6 +17,7 @@ from ebbflow.simulation.ceilings import existing_folder
 from ebbflow.simulation.lockstep import Lockstep
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.rounds import set_up_state
+from ebbflow.simulation.testing import session_test
 from ebbflow.simulation.tracks import new_tracks
 from ebbflow.simulation.world import World, draw_round
 from ebbflow.starts import STARTS
@@ -63,7 +63,7 @@ def _seconds_a_round(
     for track in tracks:
         set_up_state(world, track, session, engine)
     lockstep = Lockstep(world, tracks, engine)
-    test = labelled(world.dataset.test, session.labels)
+    test = session_test(world, session)
     took: list[float] = []
     while len(took) <= WARM_UP or (sum(took[WARM_UP:]) < TIMED and len(took) < 20):
         began = time.perf_counter()

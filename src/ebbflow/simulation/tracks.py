@@ -13,6 +13,7 @@ from ebbflow.core.types import ModelState, State
 from ebbflow.sessions.memory import Memory
 from ebbflow.simulation.guard import LeftOut
 from ebbflow.simulation.methods import Method
+from ebbflow.simulation.scores import FinalScores
 from ebbflow.simulation.world import World
 
 
@@ -30,6 +31,7 @@ class Track(Memory):
         left_out: The participants that the last round went without, if any.
         abandoned: The rounds in a row that have been abandoned.
         ended: Why the method cannot go on, if it has diverged.
+        reached: What the final model of the last session achieves.
     """
 
     method: Method
@@ -41,6 +43,7 @@ class Track(Memory):
     left_out: LeftOut | None = None
     abandoned: int = 0
     ended: str = ""
+    reached: FinalScores | None = None
 
 
 def new_tracks(world: World, methods: Sequence[Method]) -> list[Track]:

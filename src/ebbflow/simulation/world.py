@@ -25,8 +25,9 @@ from ebbflow.sessions.memory import SessionRules
 class World:
     """All that methods share under one seed: data, model, initial weights and sessions.
 
-    ``states`` keeps the devices' states of every method; ``warnings`` are sentences about data and
-    weights that the user should read before trusting the results.
+    ``states`` keeps the devices' states of every method; ``names[k]`` is what device k is called;
+    ``warnings`` are sentences about data and weights that the user should read before trusting the
+    results.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class World:
     sessions: Sequence[Session]
     rules: SessionRules
     states: StateFile
+    names: Sequence[str] = ()
     warnings: tuple[str, ...] = ()
 
     def labels_before(self, session: Session) -> tuple[int, ...]:

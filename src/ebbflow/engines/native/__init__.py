@@ -6,6 +6,7 @@ Without it everything runs in torch, with the same results up to rounding.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from collections.abc import Sequence
 from functools import cache
@@ -49,20 +50,34 @@ class _WorkStruct(ctypes.Structure):
     )
 
 
-@cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled kernel, or None if there is none or the processor cannot run it."""
+    loaded = _loaded()
+    return None if isinstance(loaded, str) else loaded
+
+
+def why_missing() -> str:
+    """Return why there is no kernel on this machine; nothing if there is one."""
+    loaded = _loaded()
+    return loaded if isinstance(loaded, str) else ""
+
+
+@cache
+def _loaded() -> ctypes.CDLL | str:
+    """Return the compiled kernel, or why it cannot be used."""
     if not LIBRARY.exists():
-        return None
-    capable = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-    if platform.machine() in ("x86_64", "AMD64") and not capable:
-        return None
+        return "it was not built when ebbflow was installed, for want of a C compiler that works"
+    capability = torch.backends.cpu.get_cpu_capability()
+    if platform.machine() in ("x86_64", "AMD64") and capability not in ("AVX2", "AVX512"):
+        if limit := os.environ.get("ATEN_CPU_CAPABILITY"):
+            return f"it needs AVX2, and ATEN_CPU_CAPABILITY={limit} holds torch below that"
+        return "it needs AVX2, which the processor does not have"
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
-    except OSError:  # built for another system
-        return None
-    loaded.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
-    loaded.ebbflow_softmax.restype = ctypes.c_int
+        loaded.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
+        loaded.ebbflow_softmax.restype = ctypes.c_int
+    except (OSError, AttributeError) as error:  # built for another system, or damaged
+        return f"it cannot be loaded ({error})"
     return loaded
 
 

@@ -1,0 +1,160 @@
+"""Files with tables: CSV, TSV, Parquet and Feather."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import printable, shortened
+
+ENDINGS = (".csv", ".tsv", ".parquet", ".feather")
+
+
+class Table(NamedTuple):
+    """A data frame, what errors call it, and the lines that its rows have in the file."""
+
+    frame: Any
+    place: str
+    lines: NDArray[np.int64] | None = None
+
+    def at(self, row: int) -> str:
+        """Return where a row is: the line of a text file, or else the row counted from 0."""
+        return (
+            f"{self.place}, row {row}"
+            if self.lines is None
+            else f"{self.place}, line {self.lines[row]}"
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [str(name) for name in self.frame.columns]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Table:
+        """Return some of the rows."""
+        frame = self.frame[chosen].reset_index(drop=True)
+        return Table(frame, self.place, None if self.lines is None else self.lines[chosen])
+
+
+def read_table(path: Path) -> Table:
+    """Read a file; errors name its line where a file has lines."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise EbbflowError(f"The data file {path} {what}; give the path of a table.")
+    pandas = imported("pandas", str(path))
+    ending = path.suffix.lower()
+    if ending in (".csv", ".tsv"):
+        return _read_text(path, "\t" if ending == ".tsv" else ",", pandas)
+    if ending not in ENDINGS:
+        raise EbbflowError(f"{path} is no table that ebbflow reads: save it as CSV or Parquet")
+    return _read_arrow(path, ending)
+
+
+def imported(library: str, purpose: str, extra: str = "table") -> Any:
+    """Import a library that not everybody has; ``extra`` is what to install it with."""
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        package = library.partition(".")[0]
+        raise EbbflowError(
+            f"{purpose} cannot be read without the package {package}, which is "
+            f'missing: `pip install "ebbflow[{extra}]"`'
+        ) from None
+
+
+def _read_arrow(path: Path, ending: str) -> Table:
+    parts = imported("pyarrow.parquet" if ending == ".parquet" else "pyarrow.feather", str(path))
+    try:
+        content = parts.read_table(path)
+        names = list(content.column_names)
+    except Exception as error:  # pyarrow raises whatever its parser happens to stumble over
+        raise EbbflowError(
+            f"{path} is not a readable {ending.removeprefix('.')} file "
+            f"({shortened(printable(str(error).splitlines()[0]), 200)}): write it again"
+        ) from None
+    _check_header(path, names)
+    return Table(content.to_pandas(), str(path))
+
+
+def _read_text(path: Path, separator: str, pandas: Any) -> Table:
+    """Read a text file, after a look at every line: pandas fills short lines up in silence."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + error.object[: error.start].count(b"\n")
+        raise EbbflowError(
+            f"{path}, line {line}: a byte is not UTF-8 ({error.object[error.start]:#04x}); save "
+            "the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise EbbflowError(f"{path} cannot be read ({error.strerror}): check the file") from None
+    names, lines = _scanned(path, text, separator)
+    try:
+        frame = pandas.read_csv(io.StringIO(text), sep=separator, index_col=False, low_memory=False)
+    except (ValueError, OverflowError) as error:  # pandas's own errors are ValueErrors
+        reason = shortened(printable(str(error).splitlines()[0]), 200)
+        raise EbbflowError(f"{path} is not a readable table ({reason}): write it again") from None
+    if len(frame) != len(lines):
+        raise EbbflowError(
+            f"{path} has {len(lines)} lines and pandas reads {len(frame)}: write it again, with "
+            "every text that holds a quotation mark in quotation marks"
+        )
+    frame.columns = names
+    return Table(frame, str(path), lines)
+
+
+def _scanned(path: Path, text: str, separator: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names of the columns and the line of every row, if all rows have one length."""
+    if "\0" in text:
+        line = 1 + text[: text.index("\0")].count("\n")
+        raise EbbflowError(f"{path}, line {line}: a byte is zero; save the file as plain text")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    names: list[str] = []
+    lines = []
+    try:
+        for row in rows:
+            if not row or (len(row) == 1 and not row[0].strip() and len(names) != 1):
+                continue  # pandas leaves out empty lines, too
+            if not names:
+                names = row
+                _check_header(path, names, separator)
+            elif len(row) != len(names):
+                raise EbbflowError(
+                    f"{path}, line {rows.line_num}: {len(row)} values where the header has "
+                    f"{len(names)} columns; write one value for every column"
+                )
+            else:
+                lines.append(rows.line_num)
+    except csv.Error as error:
+        raise EbbflowError(f"{path}, line {rows.line_num}: {error}; write it again") from None
+    if not names:
+        raise EbbflowError(f"{path} is empty: let the first line name the columns")
+    if not lines:
+        raise EbbflowError(f"{path} has columns and no rows: give at least one sample")
+    return names, np.array(lines, dtype=np.int64)
+
+
+def _check_header(path: Path, names: Sequence[str], separator: str = ",") -> None:
+    seen: set[str] = set()
+    for place, name in enumerate(names, start=1):
+        if not str(name).strip():
+            raise EbbflowError(f"{path}: column {place} has no name; name every column")
+        if name in seen:
+            raise EbbflowError(
+                f"{path} has two columns called {name!r}: give every column a name of its own"
+            )
+        seen.add(name)
+    other = {",": ";", "\t": ","}[separator]
+    if len(names) == 1 and (other in names[0] or "\t" in names[0]):
+        raise EbbflowError(
+            f"{path} has a single column, {shortened(printable(names[0]), 100)!r}: separate "
+            f"columns by {'commas' if separator == ',' else 'tabs'}"
+        )
