@@ -158,7 +158,7 @@ def _rounds(
     curves: list[list[float]] = []
     for t in range(1, min(cell.rounds, session.rounds) + 1):
         lockstep.train(draw_round(world, session, t, purpose), session.rounds)
-        curves.append([accuracy for accuracy, _ in lockstep.evaluate(test)()])
+        curves.append([score.accuracy for score in lockstep.evaluate(test)()])
     return [tuple(curve) for curve in zip(*curves, strict=True)]
 
 

@@ -96,8 +96,8 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
                 asked = replace(session, index=1000 + t)
                 track.model = _stepped(world, asked, recent[::-1])
                 recent[-1] = track.model
-            ((accuracy, _),) = lockstep.evaluate(test)()
-            accuracies.append(accuracy)
+            (score,) = lockstep.evaluate(test)()
+            accuracies.append(score.accuracy)
     digest = within_digest(algorithm, seed)
     return WithinRow(algorithm, learned, seed, tuple(accuracies), digest)
 

@@ -15,6 +15,7 @@ from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.python_data import from_python
+from ebbflow.plugins import load_configured, load_recorded, trust_recorded
 from ebbflow.report.progress import progress_display
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.records import Records
@@ -29,6 +30,7 @@ def compare(
     config: Path | str | None = None,
     preset: str | Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
+    plugins: Sequence[Path | str] = (),
     out: Path | str | None = None,
     progress: bool = False,
     **shortcuts: Any,
@@ -40,6 +42,7 @@ def compare(
         config: A TOML file.
         preset: Names of presets; later ones win.
         settings: Any dotted configuration keys, as in ``{"parameters.warm_start.scale": 5}``.
+        plugins: Python files that register algorithms, starts and more.
         out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
         **shortcuts: The command line's shortcuts: label, device_column, test_split, algorithm,
@@ -58,6 +61,7 @@ def compare(
         layers.add_key(SHORTCUTS[name], value, f"argument {name}")
     for key, value in (settings or {}).items():
         layers.add_key(key, value, "argument settings")
+    load_configured(layers, plugins)
     resolved = layers.config()
     for note in layers.notes:
         warnings.warn(note, FutureWarning, stacklevel=2)
@@ -65,6 +69,8 @@ def compare(
     with closing(progress_display(resolved)) as display:
         callbacks = [display] if progress else []
         folder = None if out is None else Path(out)
+        if folder is not None:
+            trust_recorded(resolved.plugins)
         return experiment.run(resolved, folder, dataset=loaded, callbacks=callbacks)
 
 
@@ -73,12 +79,20 @@ def run(dataset: Data | None = None, *, method: str = "warm_start", **arguments:
     return compare(dataset, methods=[method], **arguments)
 
 
-def resume(folder: Path | str, *, dataset: Data | None = None, progress: bool = False) -> Records:
+def resume(
+    folder: Path | str,
+    *,
+    dataset: Data | None = None,
+    plugins: Sequence[Path | str] = (),
+    progress: bool = False,
+) -> Records:
     """Resume a run from its last checkpoint and return all of its records.
 
-    ``dataset`` is only needed if the run was started with data from Python.
+    ``dataset`` is only needed if the run was started with data from Python, and ``plugins`` if the
+    run needs some that were never run on this account, or that have changed.
     """
     config = read_config(Path(folder))
+    load_recorded(config.plugins, plugins)
     loaded = _loaded(dataset, config.data)
     with closing(progress_display(config)) as display:
         callbacks = [display] if progress else []

@@ -21,7 +21,7 @@ from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
 from ebbflow.core.types import Dataset, Model, ModelState, PastSession, Session
 from ebbflow.data import datasets
-from ebbflow.data.checks import data_warnings
+from ebbflow.data.checks import data_warnings, refuse_texts
 from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
@@ -51,6 +51,7 @@ from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
 from ebbflow.simulation.roster import KINDS, build_sessions, plan_sessions
 from ebbflow.simulation.simulate import simulate
+from ebbflow.simulation.task_choice import task_of
 from ebbflow.simulation.timing import measured_seconds
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
@@ -323,9 +324,10 @@ def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
     sample_shape = tuple(dataset.train.x.shape[1:])
     kind = config.model.kind
+    refuse_texts(dataset, kind)
     parameters = config.parameters.get(kind, {})
     built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
-    model = at_precision(built, config.precision)
+    model = replace(at_precision(built, config.precision), task=task_of(config, dataset))
     if config.privacy.clip is not None and model.buffer_layout.total:
         raise EbbflowError(
             f"privacy.clip = {config.privacy.clip:g} does not fit the model {model.name}, whose "

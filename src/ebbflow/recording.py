@@ -72,7 +72,7 @@ class Recorder(Callback):
         self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
     ) -> None:
         """Record a round, and save a checkpoint if one is due."""
-        self.folder.append(records.METRICS, [r._asdict() for r in rounds])
+        self.folder.append(records.METRICS, [r.line() for r in rounds])
         self.folder.append(records.EVENTS, left_out_events(world, session, tracks))
         due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
         stopping = self._stop()

@@ -36,7 +36,7 @@ def test_all_labels_keep_everything_and_none_keep_nothing() -> None:
 def test_a_zero_model_guesses_class_zero_at_a_loss_of_log_classes() -> None:
     test = examples(40)
     zero = ModelState(torch.zeros(28), torch.zeros(0))
-    accuracy, loss = evaluate(softmax((6,), 4), zero, test)
+    accuracy, loss, _ = evaluate(softmax((6,), 4), zero, test)
     assert accuracy == pytest.approx(100 * float((test.y == 0).double().mean()))
     assert loss == pytest.approx(math.log(4), rel=1e-6)
 
@@ -46,7 +46,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     state = model.initial(torch.Generator().manual_seed(0))
     logits = model.forward(state.theta, state.buffers, test.x, None, False)[0].logits
     monkeypatch.setattr(module, "NUMBERS", 6 * 100)
-    accuracy, loss = evaluate(model, state, test)
+    accuracy, loss, _ = evaluate(model, state, test)
     assert accuracy == pytest.approx(100 * float((logits.argmax(1) == test.y).double().mean()))
     assert loss == pytest.approx(float(functional.cross_entropy(logits, test.y)), rel=1e-6)
 

@@ -247,7 +247,7 @@ def test_evaluation_is_that_of_the_model(path: EnginePath) -> None:
     other = ModelState(0.5 * path.start.theta, path.start.buffers)
     scores = engine.evaluate([path.start, other], path.data)()
     engine.close()
-    for model, (accuracy, loss) in zip([path.start, other], scores, strict=True):
+    for model, (accuracy, loss, _) in zip([path.start, other], scores, strict=True):
         expected = evaluate(path.model, model, path.data)
         assert accuracy == expected[0]
         assert loss == pytest.approx(expected[1], rel=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ebbflow.analysis.holdings import planned_holdings
 from ebbflow.config.resolved import Config
@@ -20,7 +22,7 @@ from ebbflow.data.owners import owned_rows
 from ebbflow.experiment import resume, run
 from ebbflow.runs.records import Records, read_events
 from ebbflow.simulation.roster import plan_sessions
-from ebbflow.simulation.scores import device_scores
+from ebbflow.simulation.scores import DeviceScores, device_accuracies, summed_up
 from tests.configs import digits, with_settings
 
 WARDS = tuple(f"ward {number}" for number in range(1, 9))
@@ -215,6 +217,12 @@ def test_devices_without_test_samples_are_told() -> None:
     some = replace(data, test=replace(data.test, device=data.test.device.clamp(min=2)))
     (warning,) = plan_sessions(config_of(), some, 1).warnings
     assert "2 of the 8 devices of digits have no test samples ('ward 1', 'ward 2')" in warning
+
+
+def device_scores(
+    right: NDArray[np.bool_], owners: NDArray[np.int64], present: Sequence[int]
+) -> DeviceScores | None:
+    return summed_up(device_accuracies(right, owners, present))
 
 
 # --- tested on what -------------------------------------------------------------------------------

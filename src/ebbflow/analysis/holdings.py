@@ -67,12 +67,12 @@ def planned_holdings(config: Config, dataset: Dataset | None = None) -> Holdings
 
 def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) -> Holdings:
     """Count what the devices of some sessions hold; a device holds the same in all of them."""
-    y = dataset.train.y.cpu().numpy()
+    y = dataset.train.kinds.cpu().numpy()
     place: dict[int, int] = {}  # in the order of the devices' first sessions
     for session in sessions:
         for device in session.devices:
             place.setdefault(device, len(place))
-    counts = np.zeros((len(place), dataset.classes), dtype=np.int64)
+    counts = np.zeros((len(place), dataset.kinds), dtype=np.int64)
     present = np.zeros((len(place), len(sessions)), dtype=bool)
     counted = 0
     for column, session in enumerate(sessions):
@@ -80,6 +80,6 @@ def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) ->
         present[rows, column] = True
         for row, device in zip(rows, session.devices, strict=True):
             if row >= counted:
-                counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.classes)
+                counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.kinds)
         counted = max(counted, 1 + max(rows, default=-1))
     return Holdings(title, tuple(place), counts, present, labels=dataset.labels)

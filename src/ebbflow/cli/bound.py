@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli.options import RunPath
+from ebbflow.cli.options import Plugins, RunPath
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer()
@@ -26,6 +26,7 @@ def bound(
     zeta_1: Annotated[
         float, typer.Option("--zeta1", help="The dissimilarity's zeta_1, at least 1.")
     ] = 1,
+    plugin: Plugins = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
     ] = False,
@@ -35,9 +36,12 @@ def bound(
 
     check_run(folder)
     from ebbflow.analysis.run_bounds import chosen, examine
+    from ebbflow.plugins import load_recorded
     from ebbflow.report.progress import progress_display
 
-    with closing(progress_display(chosen(folder, seed or []))) as display:
+    config = chosen(folder, seed or [])
+    load_recorded(config.plugins, plugin or [])
+    with closing(progress_display(config)) as display:
         findings = examine(
             folder, seeds=seed or [], iterations=iterations, zeta_1=zeta_1, callbacks=[display]
         )

@@ -110,9 +110,11 @@ def _configured(
 ) -> Config:
     """Return a run's configuration, or the default, with presets, options and settings on top."""
     from ebbflow.config.merge import Layers, literal
+    from ebbflow.plugins import warn_of_lacking
     from ebbflow.runs.configuration import run_layers
 
     layers = Layers() if folder is None else run_layers(folder)
+    warn_of_lacking(layers.plugins())
     for name in presets:
         layers.add_preset(name)
     for key, (option, text) in options.items():

@@ -91,14 +91,14 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
             "methods": methods,
             "window": window,
         }
-        from ebbflow.plugins import load_plugins
-
-        load_plugins(plugin or [])
-        resolved = configure(base, config, preset or [], shortcuts, settings or [])
+        resolved = configure(base, config, preset or [], shortcuts, settings or [], plugin or [])
         folder = out or default_folder(resolved)
         if dry_run:
             foretell(resolved, folder)
         else:
+            from ebbflow.plugins import trust_recorded
+
+            trust_recorded(resolved.plugins)
             launch(resolved, folder, json)
 
 
@@ -116,14 +116,14 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
     with _stopping(folder) as signals:
         from ebbflow import experiment
         from ebbflow.core.malloc import use_one_arena
-        from ebbflow.plugins import load_plugins
+        from ebbflow.plugins import load_recorded
         from ebbflow.report.progress import progress_display
         from ebbflow.runs.configuration import read_config
         from ebbflow.runs.environment import other_instructions
 
         use_one_arena()
-        load_plugins(plugin or [])
         config = read_config(folder)
+        load_recorded(config.plugins, plugin or [])
         if warning := other_instructions(folder):
             typer.echo(f"warning: {warning}", err=True)
         with closing(progress_display(config)) as display:
@@ -193,18 +193,14 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     """Print the tables (or the summary as JSON), draw the picture, and say where the files are."""
     from rich.console import Console
 
-    from ebbflow.core.names import printable
     from ebbflow.report.plots import accuracy_picture
     from ebbflow.report.tables import comparison_tables, device_tables
-    from ebbflow.runs.environment import data_notes
 
     folder = outcome.folder or Path()
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
         return
     console = Console()
-    for note in data_notes(folder):
-        typer.echo(f"data     {printable(note)}")
     tables = comparison_tables(outcome.rows, config.algorithm, config.methods)
     for table in (*tables, *device_tables(outcome.rows, config.algorithm, config.methods)):
         console.print(table)

@@ -38,11 +38,14 @@ def metrics(
 
     from ebbflow.analysis.metrics import parse_of, parse_target
     from ebbflow.analysis.run_metrics import run_metrics
+    from ebbflow.plugins import warn_of_lacking
     from ebbflow.report.metric_tables import metric_tables, metrics_json
+    from ebbflow.runs.configuration import read_config
 
     point = parse_of(of)
     texts = dict.fromkeys(part.strip() for part in target.split(","))
     targets = [parse_target(text, point) for text in texts]
+    warn_of_lacking(read_config(folder).plugins)
     measured = run_metrics(folder, targets, reference)
     if json:
         typer.echo(metrics_json(measured))

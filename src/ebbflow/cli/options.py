@@ -83,10 +83,16 @@ def configure(
     presets: list[str],
     shortcuts: dict[str, str | None],
     settings: list[str],
+    plugins: list[Path] | None = None,
 ) -> Config:
-    """Return the configuration from a file, presets, shortcuts and settings; later ones win."""
+    """Return the configuration from a file, presets, shortcuts and settings; later ones win.
+
+    ``plugins`` are those named by --plugin. A command without that option only looks: of the
+    plugins in the configuration it loads those that the user has run before.
+    """
     from ebbflow.config.merge import Layers, literal
     from ebbflow.config.schema import SHORTCUTS
+    from ebbflow.plugins import load_configured, load_trusted
 
     layers = Layers()
     layers.add(base, "default")
@@ -103,6 +109,10 @@ def configure(
             layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
     for setting in settings:
         layers.add_setting(setting)
+    if plugins is None:
+        load_trusted(layers.plugins())
+    else:
+        load_configured(layers, plugins)
     config = layers.config()
     for note in layers.notes:
         typer.echo(f"note: {note}", err=True)

@@ -104,6 +104,8 @@ class Layers:
             raise EbbflowError(f"{path} is not valid TOML: {error}") from None
         for name in as_list(values.pop("preset", [])):
             self.add_preset(str(name), str(path))
+        if "plugins" in values:
+            values["plugins"] = absolute_paths(values["plugins"], path.parent)
         self.add(values, str(path))
 
     def add_preset(self, name: str, place: str = "--preset") -> None:
@@ -125,6 +127,15 @@ class Layers:
         for part in reversed(key.split(".")):
             value = {part: value}
         self.add(value, place)
+
+    def plugins(self) -> list[str]:
+        """Return the plugins that the layers name, to be loaded before `config` is called.
+
+        None if they are not named as they should be, which `config` will explain.
+        """
+        self._refuse_odd_text()
+        named = absolute_paths(self.values.get("plugins", []), Path())
+        return named if all(isinstance(text, str) and text for text in named) else []
 
     def config(self) -> Config:
         """Return the resolved configuration, or raise an error that says what is wrong with it."""
@@ -201,6 +212,23 @@ def leaves(
             yield from leaves(value, (*path, key))
         else:
             yield (*path, key), value
+
+
+def absolute_paths(value: Any, folder: Path) -> list[Any]:
+    """Return the paths in a list, which are relative to a folder, as absolute ones.
+
+    What is no path is left as it is, for the check of the settings to refuse.
+    """
+    return [_absolute(entry, folder) for entry in as_list(value)]
+
+
+def _absolute(path: Any, folder: Path) -> Any:
+    if not isinstance(path, str) or not path:
+        return path
+    try:
+        return str((folder / Path(path).expanduser()).resolve())
+    except (OSError, RuntimeError, ValueError):  # nobody's home, links in a circle, a zero byte
+        return path
 
 
 def literal(text: str) -> Any:

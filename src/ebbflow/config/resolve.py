@@ -12,6 +12,7 @@ from ebbflow.config.resolved import AUTO, Config
 from ebbflow.config.schedule_checks import USUAL_INTERVAL, schedule_contradictions
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import LABELLED, judge_of
 from ebbflow.data.durations import in_seconds
 from ebbflow.data.names import ALIASES
 from ebbflow.starts import AUTO as AUTO_START
@@ -28,6 +29,7 @@ LABEL_KINDS = frozenset({"two_shard", "half", "partial_overlap", "distinct"})
 
 def resolve(settings: Settings) -> Config:
     """Fill in the data set's defaults, and check that keys do not contradict each other."""
+    judge_of(settings.task, settings.metrics)  # raises if a measure is unknown
     named = [RECOMMENDED if name == AUTO_START else name for name in settings.methods]
     settings = settings.model_copy(update={"methods": named})
     dataset = ALIASES.get(settings.dataset, settings.dataset)
@@ -77,7 +79,7 @@ def _partition(settings: Settings, usual: DatasetDefaults) -> dict[str, Any]:
     overlap = choice.overlap
     # The paper's two groups have different labels. A user's own data are not divided like that
     # unless the user says so: two classes would give every session just one of them.
-    if overlap is None and schedule == "groups" and not own:
+    if overlap is None and schedule == "groups" and not own and settings.task in LABELLED:
         overlap = 0.0
     natural = kind in (AUTO, "natural") and choice.devices is None  # as many as there are owners
     return {

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from ebbflow.core.judging import TaskName
 from ebbflow.data import durations
 
 
@@ -72,6 +73,10 @@ Duration = Annotated[float | str, BeforeValidator(_duration)]
 """A number in the schedule's own unit of time, or a text such as "2h30m", which stays a text."""
 UnitOfTime = Annotated[str, BeforeValidator(_unit)]
 ColumnName = Annotated[str, Field(min_length=1)]
+PluginFiles = Annotated[
+    list[Annotated[str, Field(min_length=1)]], BeforeValidator(as_list), Field(max_length=100)
+]
+"""Paths of plugins, relative to the file that names them; a run records ``path@sha256:digest``."""
 PictureSide = Annotated[int, Field(ge=1, le=10_000)]
 StepCount = RoundCount | Annotated[list[RoundCount], Field(min_length=2, max_length=2)]
 
@@ -457,6 +462,8 @@ class Settings(Section):
     """What a user may write about an experiment; None leaves a value to the data set's default."""
 
     dataset: str = "digits"
+    task: TaskName = "classes"
+    metrics: Annotated[list[str], BeforeValidator(as_list)] = []
     algorithm: Names = ["fedavg"]
     methods: Names = ["auto", "warm_start", "previous", "average"]
     seeds: Seeds = [100, 200, 300]
@@ -467,6 +474,7 @@ class Settings(Section):
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
     parameters: Parameters = {}
+    plugins: PluginFiles = []
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     partition: PartitionSettings = PartitionSettings()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +12,33 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebbflow.core.inputs import prepared
+from ebbflow.core.tasks import CLASSES, Task
 from ebbflow.core.types import Examples, Model, ModelState
 
 NUMBERS = 2**22  # input numbers per forward pass: a convolution's activations must fit, too
 
-Score = tuple[float, float]
-"""Accuracy in percent and mean cross-entropy."""
+
+class Score(NamedTuple):
+    """How good a model is: the measure that starts are judged by, the mean loss, and all measures.
+
+    The measure is the accuracy in percent unless the task has another one.
+    """
+
+    accuracy: float
+    loss: float
+    measures: Mapping[str, float] = {}
+
+
+class Tally(NamedTuple):
+    """What part of a test set adds to a score.
+
+    ``correct`` samples and their summed ``loss``; what is kept of the ``outputs`` where counting
+    the correct ones is not enough.
+    """
+
+    correct: int
+    loss: float
+    outputs: Tensor | None = None
 
 
 def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
@@ -26,7 +48,7 @@ def labelled(examples: Examples, labels: Sequence[int]) -> Examples:
     >>> labelled(four, [1]).x
     tensor([1., 3.])
     """
-    wanted = torch.isin(examples.y, torch.tensor(labels, device=examples.y.device))
+    wanted = torch.isin(examples.kinds, torch.tensor(labels, device=examples.y.device))
     return picked(examples, wanted)
 
 
@@ -42,13 +64,22 @@ def parts(test: Examples) -> list[range]:
     return [range(at, min(at + rows, len(test))) for at in range(0, len(test), rows)]
 
 
-def count(model: Model, state: ModelState, test: Examples, rows: range) -> tuple[int, float]:
-    """Return how many rows are classified correctly (argmax over all classes), and their loss."""
+def count(model: Model, state: ModelState, test: Examples, rows: range) -> Tally:
+    """Return what some rows of a test set add to a model's score."""
     x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
     with torch.no_grad():
         output, _ = model.forward(state.theta, state.buffers, x, None, False)
-    correct = int((output.logits.argmax(-1) == y).sum())
-    return correct, float(functional.cross_entropy(output.logits, y, reduction="sum"))
+        return tally(model.task, output.logits, y)
+
+
+def tally(task: Task, outputs: Tensor, truth: Tensor) -> Tally:
+    """Return what samples with these outputs add to a score (argmax over all classes)."""
+    if not task.labels:
+        loss = float(task.loss(outputs, truth).sum(dtype=torch.float64))
+        return Tally(0, loss, task.kept(outputs, truth))
+    correct = int((outputs.argmax(-1) == truth).sum())
+    loss = float(functional.cross_entropy(outputs, truth, reduction="sum"))
+    return Tally(correct, loss, None if task.counted else outputs)
 
 
 def hits(model: Model, state: ModelState, test: Examples) -> NDArray[np.bool_]:
@@ -62,12 +93,24 @@ def hits(model: Model, state: ModelState, test: Examples) -> NDArray[np.bool_]:
     return np.concatenate(right)
 
 
-def score(counts: Sequence[tuple[int, float]], samples: int) -> Score:
-    """Return accuracy in percent and mean cross-entropy from the counts of all parts, in order."""
-    correct, loss = (sum(values) for values in zip(*counts, strict=True))
-    return 100 * correct / samples, loss / samples
+def kept_outputs(model: Model, state: ModelState, test: Examples) -> Tensor:
+    """Return what is kept of the outputs of all samples, for measures to be taken of."""
+    kept = [count(model, state, test, rows).outputs for rows in parts(test)]
+    return torch.cat([part for part in kept if part is not None])
+
+
+def score(tallies: Sequence[Tally], truth: Tensor, task: Task = CLASSES) -> Score:
+    """Return the score from the tallies of all parts, in order."""
+    samples = len(truth)
+    loss = sum(part.loss for part in tallies) / samples
+    kept = [part.outputs for part in tallies if part.outputs is not None]
+    if not kept:
+        return Score(100 * sum(part.correct for part in tallies) / samples, loss)
+    measures = task.measured(torch.cat(kept), truth)
+    return Score(next(iter(measures.values())), loss, measures)
 
 
 def evaluate(model: Model, state: ModelState, test: Examples) -> Score:
-    """Return accuracy in percent and mean cross-entropy."""
-    return score([count(model, state, test, rows) for rows in parts(test)], len(test))
+    """Return how good a model is on a test set."""
+    tallies = [count(model, state, test, rows) for rows in parts(test)]
+    return score(tallies, test.y, model.task)

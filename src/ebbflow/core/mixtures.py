@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ebbflow.core.algorithm import cross_entropy_slope
 from ebbflow.core.survey import Compression
+from ebbflow.core.tasks import expanded_loss
 from ebbflow.core.types import Labels, Layout, Model, ModelState, Output
 from ebbflow.core.vector import not_negative, unflatten
 
@@ -83,6 +84,7 @@ class Basis:
         rows = self.thetas[:, :table].view(len(self.thetas), bag.vocabulary, bag.width)
         kept = rows[:, words.to(rows.device)].flatten(1)
         thetas = torch.cat([kept, self.thetas[:, table:]], dim=1)
+        smaller = replace(smaller, task=self.model.task)
         return Basis(smaller, thetas, self.buffers), renumbered
 
 
@@ -133,11 +135,11 @@ def basis_bytes(parameters: int, buffers: int, models: int, compression: Compres
 
 
 def sample_losses(basis: Basis, mixtures: Tensor, x: Tensor, y: Labels) -> Tensor:
-    """Return the cross-entropy of every sample at every one of ``mixtures [A, K]``: ``[A, B]``."""
+    """Return the loss of every sample at every one of ``mixtures [A, K]``: ``[A, B]``."""
 
     def losses(alpha: Tensor) -> Tensor:
         logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, _rows(x))])
-        return functional.cross_entropy(logits, y, reduction="none")
+        return basis.model.task.loss(logits, y)
 
     with torch.no_grad():
         return torch.stack([losses(alpha) for alpha in mixtures])
@@ -154,7 +156,7 @@ def expanded(
     """Return the weighted sum of the losses, its slope ``[K]`` and curvature ``[K, K]``, float64.
 
     With J the derivative of a sample's logits in alpha and p its predictions, the slope is
-    J^T (p - y) and the Gauss-Newton curvature J^T (diag(p) - p p^T) J.
+    J^T (p - y) and the Gauss-Newton curvature J^T (diag(p) - p p^T) J. Other tasks have others.
     """
     size = len(alpha)
     loss = torch.zeros((), dtype=torch.float64)
@@ -163,6 +165,13 @@ def expanded(
     parts = (torch.split(each, _rows(x)) for each in (x, y, weights))
     for rows, labels, counts in zip(*parts, strict=True):
         logits, jacobian = _with_derivative(basis, alpha, rows)
+        task = basis.model.task
+        if not task.labels:
+            first, second = expanded_loss(task, logits, labels, counts, jacobian)
+            loss += (task.loss(logits, labels).double() * counts).sum().cpu()
+            slope += first.double().cpu()
+            curvature += second.double().cpu()
+            continue
         each = functional.cross_entropy(logits, labels, reduction="none")
         predicted = functional.softmax(logits, -1)
         error = cross_entropy_slope(Output(logits, logits), labels, counts).logits

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, log_softmax, softmax, softplus
 
-from ebbflow.core.algorithm import Objective, cross_entropy
+from ebbflow.core.algorithm import Algorithm, Objective, cross_entropy
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.tasks import Task
 from ebbflow.core.types import Labels, Output, State
 
 Target = Literal["teacher", "mixed"]
@@ -18,8 +20,21 @@ with the classes of the previous session replaced by the teacher's probabilities
 
 
 @dataclass(frozen=True)
+class TaskLoss:
+    """The loss of a task whose truth is not one class for each sample."""
+
+    task: Task
+
+    def __call__(
+        self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        """Return the loss of every sample."""
+        return self.task.loss(output.logits, labels)
+
+
+@dataclass(frozen=True)
 class Contrast:
-    """MOON's loss: cross-entropy + mu l_con, on the anchors ``global`` and ``previous``.
+    """MOON's loss: ``base`` + mu l_con, on the anchors ``global`` and ``previous``.
 
     l_con = -log(e^(cos(z, z_glob)/tau) / (e^(cos(z, z_glob)/tau) + e^(cos(z, z_prev)/tau))), or
     zero if the device's state says that it has not been ``seen`` before.
@@ -27,6 +42,7 @@ class Contrast:
 
     mu: float
     tau: float
+    base: Objective = cross_entropy
 
     def __call__(
         self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
@@ -37,7 +53,9 @@ class Contrast:
             return cosine_similarity(output.features, anchors[name].features, dim=-1, eps=1e-8)
 
         contrast = softplus((alike("previous") - alike("global")) / self.tau)
-        return cross_entropy(output, labels, anchors, client) + self.mu * client["seen"] * contrast
+        if contrast.dim() > 1:  # a place for each token
+            contrast = contrast.flatten(1).mean(1)
+        return self.base(output, labels, anchors, client) + self.mu * client["seen"] * contrast
 
 
 @dataclass(frozen=True)
@@ -57,11 +75,16 @@ class Distillation:
         self, output: Output, labels: Labels, anchors: dict[str, Output], client: State
     ) -> Tensor:
         """Return the loss of every sample."""
+        own = self.base(output, labels, anchors, client)
+        task = compared(self.base)
+        if task is not None:
+            teacher = anchors["teacher"].logits
+            apart = task.divergence(output.logits, teacher, self.temperature)
+            return torch.add(own, apart, alpha=self.kl * self.temperature**2)
         p = self.wanted(anchors["teacher"].logits, labels)
         log_q = log_softmax(output.logits / self.temperature, -1)
         # xlogy is 0 at p = 0, where log p alone would be -inf.
         divergence: Tensor = (torch.special.xlogy(p, p) - p * log_q).sum(-1)
-        own = self.base(output, labels, anchors, client)
         return torch.add(own, divergence, alpha=self.kl * self.temperature**2)
 
     def wanted(self, logits: Tensor, labels: Labels) -> Tensor:
@@ -74,3 +97,25 @@ class Distillation:
         hit = labels.unsqueeze(-1) == classes
         mixed = torch.where(old, probabilities, hit.to(logits.dtype))
         return mixed / mixed.sum(-1, keepdim=True)
+
+
+def compared(objective: Objective) -> Task | None:
+    """Return the task that an objective is of, unless that is one class for each sample."""
+    if isinstance(objective, TaskLoss):
+        return objective.task
+    return compared(objective.base) if isinstance(objective, Contrast | Distillation) else None
+
+
+def for_task(algorithm: Algorithm, task: Task) -> Algorithm:
+    """Return an algorithm that lowers the loss of a task."""
+    if task.labels:
+        return algorithm
+    loss, objective = TaskLoss(task), algorithm.objective
+    if objective is cross_entropy:
+        return algorithm._replace(objective=loss)
+    if isinstance(objective, Contrast) and objective.base is cross_entropy:
+        return algorithm._replace(objective=replace(objective, base=loss))
+    raise EbbflowError(
+        f"the algorithm {algorithm.name} has an objective of its own, which is made for classes: "
+        f'choose another one for task = "{task.name}"'
+    )

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ebbflow.core.tasks import CLASSES, Task
+
 Theta = Tensor
 """All trained parameters of one model, one after another: ``[P]``."""
 Buffers = Tensor
@@ -166,6 +168,7 @@ class Model:
             batch would change it.
         noise: The shape of the uniform draws that one sample needs in training.
         hints: What makes training faster on some engines.
+        task: What its outputs are compared with, and how.
     """
 
     name: str
@@ -178,6 +181,7 @@ class Model:
     batch_statistics: bool = False
     noise: tuple[int, ...] | None = None
     hints: EngineHints = EngineHints()
+    task: Task = CLASSES
 
     def mapped(self) -> Model:
         """Return the model as ``vmap`` can map it over devices."""
@@ -199,7 +203,10 @@ class Pixels(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """One split of a data set: inputs ``x [N, ...]`` and labels ``y [N]``.
+    """One split of a data set: inputs ``x [N, ...]`` and the truth ``y``.
+
+    The truth is a class for each sample, ``[N]``, or what else the task is about: numbers ``[N,
+    O]``, zeros and ones for several labels ``[N, C]``, token numbers ``[N, L]``.
 
     ``x`` is float32 and ready, int64 for token numbers (0 is padding), or, with ``pixels``, uint8
     images ``[N, C, H, W]`` that are normalised when they are used. ``device [N]`` says whose each
@@ -214,6 +221,12 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def kinds(self) -> Tensor:
+        """The label of each sample, ``[N]``; zero for all where samples have no single label."""
+        single = self.y.dim() == 1 and not self.y.is_floating_point()
+        return self.y if single else torch.zeros(len(self.y), dtype=torch.int64).to(self.y.device)
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -223,10 +236,11 @@ class Dataset:
         name: What messages and records call it.
         train: The samples that devices train on.
         test: The samples that models are tested on.
-        classes: The number of labels.
+        classes: The number of labels, or else of outputs that a model needs.
         devices: The names of the devices that samples belong to, by number, if samples have owners.
         labels: The names of the labels, by number, if they have names.
         notes: Sentences on what was done to a user's data to make it this, for the user to read.
+        scale: Mean and standard deviation by which numbers to predict were standardised, if so.
     """
 
     name: str
@@ -236,6 +250,12 @@ class Dataset:
     devices: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    scale: tuple[float, float] | None = None
+
+    @property
+    def kinds(self) -> int:
+        """The number of labels by which samples can be told apart; one if they have none."""
+        return self.classes if self.train.kinds is self.train.y else 1
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Warnings about suspicious data sets, which do not stop a run."""
+"""Warnings about suspicious data sets, and data that a model cannot use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset
 from ebbflow.data.sources import SOURCES
 
@@ -13,6 +14,20 @@ a user's own data, two engines that round differently gave the same accuracies u
 30; from 100 on they were up to 50 points apart."""
 
 _SHOWN = 10  # labels that a sentence lists
+_OF_NUMBERS = frozenset({"softmax", "mlp", "cnn", "resnet18", "resnet34"})
+
+
+def refuse_texts(dataset: Dataset, model: str) -> None:
+    """Raise an error if samples are token numbers and the model computes with numbers.
+
+    A model of a user's own may do with tokens whatever it likes.
+    """
+    train = dataset.train
+    if model in _OF_NUMBERS and train.pixels is None and not train.x.is_floating_point():
+        raise EbbflowError(
+            f'model.kind = "{model}" computes with numbers, but the samples of {dataset.name} are '
+            f'texts, token numbers up to {int(train.x.max())}: set model.kind to "embedding"'
+        )
 
 
 def data_warnings(dataset: Dataset, name: str) -> Iterator[str]:
@@ -52,7 +67,7 @@ def _uneven_features(dataset: Dataset) -> Iterator[str]:
 
 
 def _untested_labels(dataset: Dataset) -> Iterator[str]:
-    trained, tested = (set(split.y.tolist()) for split in (dataset.train, dataset.test))
+    trained, tested = (set(split.kinds.tolist()) for split in (dataset.train, dataset.test))
     untested = sorted(trained - tested)
     if untested:
         rest = len(untested) - _SHOWN

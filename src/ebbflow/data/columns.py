@@ -189,7 +189,8 @@ def _numbers(train: Table, test: Table, name: str) -> _Column:
     values = [_as_numbers(table, name) for table in (train, test)]
     missing = [np.isnan(each) for each in values]
     known = values[0][~missing[0]]
-    mean, deviation = float(known.mean()), float(known.std())
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers beyond all are refused next
+        mean, deviation = float(known.mean()), float(known.std())
     if not np.isfinite(deviation) or not np.isfinite(mean):
         raise EbbflowError(
             f"{train.place}: the numbers of column {name} are too large to be standardised: divide "
@@ -263,9 +264,9 @@ def _categories(train: Table, test: Table, name: str) -> _Column:
     parts = []
     for each in values:
         hot = np.zeros((len(each), width), dtype=np.float32)
-        for row, value in enumerate(each):
-            if value in place:
-                hot[row, place[value]] = 1
+        numbers = np.array([place.get(value, -1) for value in each], dtype=np.int64)
+        known = np.flatnonzero(numbers >= 0)
+        hot[known, numbers[known]] = 1
         parts.append(hot)
     shown = f"({listed(kept, 8)}{f', {OTHER}' if rare else ''})"
     notes = [f"column {name}: {width} inputs, one for each category {shown}"]

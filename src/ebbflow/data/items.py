@@ -118,6 +118,12 @@ def gather(
             parts = parts or parts_of([str(key) for key in item], wanted or Wanted(), which)
             samples.append(_from_mapping(item, parts, which))
         else:
+            if wanted is not None and any(wanted):
+                raise EbbflowError(
+                    f"{which} is a {type(item).__name__}, whose parts have no names, such as "
+                    f"{next(name for name in wanted if name)!r}: give dictionaries, or leave the "
+                    "name out"
+                )
             samples.append(_from_sequence(item, which, _sizes(like)))
     gathered = stack(samples, split, like)
     return gathered._replace(parts=parts)

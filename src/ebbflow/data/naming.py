@@ -17,6 +17,7 @@ Array = NDArray[Any]
 
 # Python refuses to read a number of more than 4300 digits.
 _DIGITS = re.compile(r"(\d{1,18})")
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 class Numbered(NamedTuple):
@@ -38,7 +39,10 @@ def natural_order(names: Iterable[str]) -> list[str]:
         parts = _DIGITS.split(name)
         return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
 
-    return sorted(names, key=key)
+    texts = list(names)
+    if all(map(_NUMBER.fullmatch, texts)):
+        return sorted(texts, key=lambda text: (float(text), text))
+    return sorted(texts, key=key)
 
 
 def numbered(train: Array, test: Array | None) -> Numbered:

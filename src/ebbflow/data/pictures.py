@@ -160,9 +160,9 @@ def _opened(path: Path) -> Any:
     from PIL import Image  # noqa: PLC0415 - only who has pictures needs it
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(path, formats=["PNG", "JPEG"])
+            image = Image.open(file, formats=["PNG", "JPEG"])
             image.load()
             return image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):

@@ -46,6 +46,8 @@ def from_python(
         name: What messages and records call the data set.
     """
     place = f"data set {name!r}"
+    if isinstance(data, tuple) and len(data) == 2 and _is_frame(data[0]) and test is None:
+        data, test = data
     if _is_frame(data):
         return _from_frame(data, test, choices, name)
     choices.refuse_unused(_USED, f"the {place}, which comes from Python")
@@ -86,7 +88,10 @@ def _from_frame(data: Any, test: Any, choices: Choices, name: str) -> Dataset:
         if frame is None:
             continue
         if not _is_frame(frame):
-            raise EbbflowError(f"{which} is a {type(frame).__name__}; give a data frame, too")
+            raise EbbflowError(
+                f"{which} is of type {type(frame).__name__}; give a data frame with the labels as "
+                "one of its columns, as for the training samples"
+            )
         names = [str(column) for column in frame.columns]
         twice = [column for column in names if names.count(column) > 1]
         if twice:
@@ -108,7 +113,8 @@ def _parts(data: Any, test: Any) -> tuple[Any, Any]:
                 "name the test samples, as in ebbflow.dataset(data['train'], test=data[...])"
             )
         return data["train"], data["test"] if test is None else test
-    pair = isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    pair = pair and not isinstance(data[0], Mapping)  # two samples, and not two data sets
     if pair and test is None and not _is_samples(data):
         return data[0], data[1]
     return data, test
@@ -118,13 +124,21 @@ def _is_samples(data: Any) -> bool:
     """Whether an object is ``(X, y)`` or ``(X, y, device)``: arrays, or lists, of equal length."""
     if not isinstance(data, Sequence) or isinstance(data, str) or len(data) not in (2, 3):
         return False
-    return _is_array(data[0]) or (isinstance(data[0], list) and isinstance(data[1], list))
+    if not isinstance(data[0], list) or not isinstance(data[1], list):
+        return _is_array(data[0])
+    # Otherwise a list of samples for training, and one for testing.
+    return not (data[0] and isinstance(data[0][0], Mapping | tuple))
 
 
 def _gathered(data: Any, split: str, wanted: Wanted, like: Gathered | None = None) -> Gathered:
     if _is_columns(data):
         return _from_columns(data, split, wanted, like)
     if _is_samples(data):
+        if any(wanted):
+            raise EbbflowError(
+                f"the {split} data are arrays, whose parts have no names, such as "
+                f"{next(name for name in wanted if name)!r}: leave the name out"
+            )
         x, y, *owners = (_array(part, f"{split} data") for part in data)
         if x.dtype.kind == "U" and x.ndim == 1:
             x = texts_array(x.tolist())

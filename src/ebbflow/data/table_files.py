@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,33 +46,33 @@ class Table(NamedTuple):
 def read_table(path: Path) -> Table:
     """Read a file; errors name its line where a file has lines."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        what = "is no file" if path.exists() else "does not exist"
         raise EbbflowError(f"The data file {path} {what}; give the path of a table.")
-    pandas = imported("pandas", str(path))
     ending = path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        return _read_text(path, "\t" if ending == ".tsv" else ",", pandas)
+        return _read_text(path, "\t" if ending == ".tsv" else ",")
     if ending not in ENDINGS:
         raise EbbflowError(f"{path} is no table that ebbflow reads: save it as CSV or Parquet")
     return _read_arrow(path, ending)
 
 
-def imported(library: str, purpose: str, extra: str = "table") -> Any:
-    """Import a library that not everybody has; ``extra`` is what to install it with."""
-    try:
-        return importlib.import_module(library)
-    except ImportError:
-        package = library.partition(".")[0]
-        raise EbbflowError(
-            f"{purpose} cannot be read without the package {package}, which is "
-            f'missing: `pip install "ebbflow[{extra}]"`'
-        ) from None
+def missing_package(package: str, path: Path, extra: str) -> EbbflowError:
+    """Return the error for a file that needs a package which not everybody has."""
+    return EbbflowError(
+        f"{path} cannot be read without the package {package}, which is missing: "
+        f'`pip install "ebbflow[{extra}]"`'
+    )
 
 
 def _read_arrow(path: Path, ending: str) -> Table:
-    parts = imported("pyarrow.parquet" if ending == ".parquet" else "pyarrow.feather", str(path))
     try:
-        content = parts.read_table(path)
+        # An extra, as pandas is, to which its tables are turned.
+        import pandas  # noqa: F401, PLC0415
+        from pyarrow import feather, parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise missing_package(str(error.name or "pyarrow"), path, "table") from None
+    try:
+        content = (parquet if ending == ".parquet" else feather).read_table(path)
         names = list(content.column_names)
     except Exception as error:  # pyarrow raises whatever its parser happens to stumble over
         raise EbbflowError(
@@ -84,8 +83,12 @@ def _read_arrow(path: Path, ending: str) -> Table:
     return Table(content.to_pandas(), str(path))
 
 
-def _read_text(path: Path, separator: str, pandas: Any) -> Table:
+def _read_text(path: Path, separator: str) -> Table:
     """Read a text file, after a look at every line: pandas fills short lines up in silence."""
+    try:
+        import pandas as pd  # noqa: PLC0415 - an extra, and it takes long to import
+    except ImportError:
+        raise missing_package("pandas", path, "table") from None
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -98,7 +101,7 @@ def _read_text(path: Path, separator: str, pandas: Any) -> Table:
         raise EbbflowError(f"{path} cannot be read ({error.strerror}): check the file") from None
     names, lines = _scanned(path, text, separator)
     try:
-        frame = pandas.read_csv(io.StringIO(text), sep=separator, index_col=False, low_memory=False)
+        frame = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, low_memory=False)
     except (ValueError, OverflowError) as error:  # pandas's own errors are ValueErrors
         reason = shortened(printable(str(error).splitlines()[0]), 200)
         raise EbbflowError(f"{path} is not a readable table ({reason}): write it again") from None
@@ -116,7 +119,7 @@ def _scanned(path: Path, text: str, separator: str) -> tuple[list[str], NDArray[
     if "\0" in text:
         line = 1 + text[: text.index("\0")].count("\n")
         raise EbbflowError(f"{path}, line {line}: a byte is zero; save the file as plain text")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     names: list[str] = []
     lines = []
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable, shortened
 from ebbflow.data.naming import natural_order
-from ebbflow.data.table_files import imported
+from ebbflow.data.table_files import missing_package
 
 ENDINGS = (".json", ".hdf5", ".h5")
 _FORM = 'write {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'
@@ -40,7 +40,11 @@ def files_of(folder: Path, prefix: str = "") -> list[Path]:
         names = {entry.name: entry for entry in folder.iterdir() if entry.is_file()}
     except OSError as error:
         raise EbbflowError(f"{folder} cannot be read ({error.strerror}): check it") from None
-    return [names[n] for n in natural_order(names) if n.startswith(prefix) and n.endswith(ENDINGS)]
+    return [
+        names[n]
+        for n in natural_order(names)
+        if n.startswith(prefix) and n.lower().endswith(ENDINGS)
+    ]
 
 
 def read_users(files: list[Path]) -> list[User]:
@@ -61,11 +65,15 @@ def read_users(files: list[Path]) -> list[User]:
 
 def _read(path: Path) -> Iterator[User]:
     if not path.is_file():
-        raise EbbflowError(f"The data file {path} does not exist; give the path of a file.")
-    if path.suffix == ".json":
+        what = "is no file" if path.exists() else "does not exist"
+        raise EbbflowError(f"The data file {path} {what}; give the path of a file.")
+    if path.suffix.lower() == ".json":
         yield from _from_contents(path, _json(path))
         return
-    h5py = imported("h5py", str(path), "leaf")
+    try:
+        import h5py  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise missing_package("h5py", path, "leaf") from None
     try:
         file = h5py.File(path, "r")
     except OSError:

@@ -69,7 +69,9 @@ class Fused:
             return f"the model is {lane.shared.theta.dtype}"
         if not isinstance(algorithm.direction, Affine):
             return "direction is not Affine"
-        if objective is not cross_entropy and not isinstance(objective, Contrast):
+        if isinstance(objective, Contrast):
+            objective = objective.base
+        if objective is not cross_entropy:
             return "the kernel does not know the objective"
         return "start_gradient is asked for" if algorithm.start_gradient else ""
 

@@ -181,7 +181,7 @@ class Vectorised:
         def scores() -> list[Score]:
             with failures_named(lambda: "evaluation"):
                 return [
-                    score([part.result() for part in of_model], len(test))
+                    score([part.result() for part in of_model], test.y, self.model.task)
                     for of_model in zip(*counts, strict=True)
                 ]
 

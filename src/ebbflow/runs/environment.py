@@ -111,25 +111,10 @@ def note_environment(folder: Path, data: Dataset) -> None:
                 "test": len(data.test),
                 "classes": data.classes,
                 "digest": fingerprint(data),
-                **_names_and_notes(data),
             },
         },
         indent=1,
     )
-
-
-def _names_and_notes(data: Dataset) -> dict[str, list[str]]:
-    """Return what a user's own labels and devices are called and what was done to the data."""
-    told = {"labels": data.labels, "devices": data.devices, "notes": data.notes}
-    return {key: list(texts) for key, texts in told.items() if texts}
-
-
-def data_notes(folder: Path) -> list[str]:
-    """Return the sentences on what was done to the data that a run was started with."""
-    path = folder / records.ENVIRONMENT
-    about = records.read_sealed(path).get("dataset") if path.exists() else None
-    notes = about.get("notes", []) if isinstance(about, dict) else []
-    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def other_instructions(folder: Path) -> str | None:

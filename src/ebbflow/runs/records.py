@@ -50,8 +50,9 @@ def session_file(session: int) -> str:
 class Round(NamedTuple):
     """The result of one method in one round: one line of ``metrics.jsonl``.
 
-    ``accuracy`` is in percent, over the test samples of the labels present in the session, after
-    the round's aggregation; rounds and sessions count from one.
+    ``accuracy`` is in percent, over the session's test samples, after the round's aggregation. If
+    the task or ``metrics`` name another measure, it is that one, and ``measures`` holds all of
+    them. Rounds and sessions count from one.
     """
 
     algorithm: str
@@ -64,6 +65,11 @@ class Round(NamedTuple):
     lr: float
     devices: int
     participants: int
+    measures: dict[str, float] | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return what a line of ``metrics.jsonl`` says."""
+        return {key: value for key, value in self._asdict().items() if value is not None}
 
 
 def claim_folder(path: Path, config: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ Text = Annotated[str, StringConstraints(max_length=10_000)]
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1, lt=2**63)]
 Percent = Annotated[float, Field(ge=0, le=100)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Number = Annotated[str, StringConstraints(pattern="^[0-9]{1,18}$")]
 """A whole number as a key of JSON."""
@@ -34,11 +35,12 @@ class RoundLine(TypedDict):
     seed: Whole
     session: Positive
     round: Positive
-    accuracy: Percent
+    accuracy: Finite
     loss: float
     lr: float
     devices: Whole
     participants: Whole
+    measures: NotRequired[dict[Name, Finite]]
 
 
 @with_config(_STRICT)
@@ -55,7 +57,7 @@ class StartEvent(TypedDict):
     smallest_batch: NotRequired[Whole]
     labels: list[int]
     rounds: NotRequired[Positive]
-    accuracy: Percent
+    accuracy: Finite
     loss: float
     weights: Weights
     distances: Weights
@@ -152,9 +154,9 @@ class NamesEvent(TypedDict):
 class DeviceScoresFacts(TypedDict):
     """Accuracies of the devices present; see `ebbflow.simulation.scores.DeviceScores`."""
 
-    mean: Percent
-    worst: Percent
-    spread: Percent
+    mean: Finite
+    worst: Finite
+    spread: Finite
     devices: Positive
 
 
@@ -167,7 +169,7 @@ class ReachedEvent(TypedDict):
     method: Name
     seed: Whole
     session: Positive
-    all: Percent
+    all: Finite
     devices: NotRequired[DeviceScoresFacts]
 
 

@@ -55,7 +55,7 @@ def _of_start(
     world: World, track: Track, session: Session, score: Score, route: Route
 ) -> Iterator[dict[str, Any]]:
     point = track.start or StartingPoint(track.model)
-    accuracy, loss = score
+    accuracy, loss, _ = score
     about = _about(world, track, session)
     learned = {"mixture": dict(point.mixture), "asked": list(track.asked)} if track.asked else {}
     yield {

@@ -13,6 +13,7 @@ from ebbflow.config.resolved import Config
 from ebbflow.core import sketch
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import EbbflowError, unknown
+from ebbflow.core.objectives import for_task
 from ebbflow.core.rates import Rates, polynomial_rates, read_rates
 from ebbflow.core.registry import Registered
 from ebbflow.core.start import Start
@@ -41,7 +42,7 @@ def methods_of(world: World) -> list[Method]:
     """Return every combination of algorithm and way to start, at the algorithm's rates."""
     config = world.config
     # One record for each name: methods on the same record may share their rounds.
-    algorithm = cache(partial(_algorithm, config))
+    algorithm = cache(partial(_algorithm, world))
     methods = []
     for group in config.algorithm:
         rates = _rates(world, group)
@@ -73,8 +74,9 @@ def algorithm_name(config: Config, method: str, group: str) -> str:
     return STARTS[method].build(config.parameters.get(method, {})).algorithm or group
 
 
-def _algorithm(config: Config, name: str) -> Algorithm:
-    return ALGORITHMS[name].build(config.parameters.get(name, {}))
+def _algorithm(world: World, name: str) -> Algorithm:
+    built = ALGORITHMS[name].build(world.config.parameters.get(name, {}))
+    return for_task(built, world.model.task)
 
 
 def check_parameters(config: Config) -> None:

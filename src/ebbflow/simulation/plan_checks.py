@@ -29,7 +29,7 @@ class PlanCheck:
 
     def note(self, session: int, devices: tuple[int, ...], labels: Sequence[int]) -> None:
         """Look at a session."""
-        if len(labels) == 1:
+        if len(labels) == 1 and self._dataset.kinds > 1:
             self._first_label = self._first_label if self._one_label else labels[0]
             self._one_label.append(session)
         if session > 1 and devices == self._before:
@@ -39,7 +39,7 @@ class PlanCheck:
     def sentences(self) -> list[str]:
         """Return what is odd, or raise an error if nothing that is learnt could mean anything."""
         name, label = self._dataset.name, self._label_name()
-        if len(self._one_label) == self._sessions and self._dataset.classes > 1:
+        if len(self._one_label) == self._sessions:
             raise EbbflowError(
                 f"every session of {name} has a single label (session 1: {label}), so that any "
                 "model that always says it is right: leave partition.overlap out, or choose "

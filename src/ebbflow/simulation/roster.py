@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ebbflow.config.resolved import AUTO, Config
-from ebbflow.config.schedules import random_times, scheduled_trace, trace_times
+from ebbflow.config.schedules import random_times, scheduled_trace, trace_times, trace_warnings
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping, LazySequence
 from ebbflow.core.rng import generator
@@ -72,9 +72,9 @@ def plan_sessions(config: Config, dataset: Dataset, seed: int) -> Plan:
     A session is built when it is asked for, so that memory does not grow with what all of them
     hold.
     """
-    y = dataset.train.y.cpu().numpy()
+    y = dataset.train.kinds.cpu().numpy()
     shards: Shards
-    warnings: list[str] = []
+    warnings: list[str] = [*trace_warnings(config.schedule)]
     kind = partition_kind(config, dataset)
     if kind == NATURAL:
         roster, shards = _natural(config, dataset, seed, warnings)
@@ -83,8 +83,8 @@ def plan_sessions(config: Config, dataset: Dataset, seed: int) -> Plan:
     else:
         roster = _roster(config, seed)
         shards = _shards(config, dataset, y, roster, seed)
-    labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.classes))
-    tested = set(dataset.test.y.tolist())
+    labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.kinds))
+    tested = set(dataset.test.kinds.tolist())
     check = PlanCheck(dataset, config.sessions, config.pilot.sessions)
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
     labels: list[tuple[int, ...]] = []
@@ -200,7 +200,7 @@ def _distributed(
         )
     devices = config.partition.device_count
     draw = generator(seed, "partition", kind)
-    shards, groups = DISTRIBUTIONS[kind](y, dataset.classes, devices, draw)
+    shards, groups = DISTRIBUTIONS[kind](y, dataset.kinds, devices, draw)
     names = tuple(f"d{device}" for device in range(devices))
     sessions = tuple(Presence(groups[index % 2]) for index in range(config.sessions))
     return Roster(names, sessions), dict(enumerate(shards))
@@ -209,10 +209,10 @@ def _distributed(
 def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int) -> Shards:
     """Give every device of the roster its samples, once for the whole run."""
     if config.partition.overlap is None:
-        every = range(dataset.classes)
+        every = range(dataset.kinds)
         labels = [tuple(label for label in every if (y == label).any())]
     else:
-        labels = list(label_groups(dataset.classes, config.partition.overlap))
+        labels = list(label_groups(dataset.kinds, config.partition.overlap))
     group_of = _group_rule(config)
     if config.partition.kind == POOL:
         return Pool(seed, y, labels, group_of, config.partition.sample_count)

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORST = 0.1
-"""The share of devices with the lowest accuracies whose mean is told."""
+"""The share of devices with the worst scores whose mean is told."""
 
 
 class DeviceScores(NamedTuple):
-    """Accuracies in percent of the devices present, each on its own test samples.
+    """Scores of the devices present, each on its own test samples: accuracies in percent, usually.
 
-    ``mean`` counts every device alike, ``worst`` is the mean of the lowest tenth (at least one
+    ``mean`` counts every device alike, ``worst`` is the mean of the worst tenth (at least one
     device), ``spread`` the standard deviation; ``devices`` is how many have test samples.
     """
 
@@ -33,24 +33,32 @@ class FinalScores(NamedTuple):
     devices: DeviceScores | None = None
 
 
-def device_scores(
-    right: NDArray[np.bool_],
-    owners: NDArray[np.int64],
-    present: Sequence[int],
-) -> DeviceScores | None:
-    """Return the accuracies of the devices present, each on its own samples.
+def device_accuracies(
+    right: NDArray[np.bool_], owners: NDArray[np.int64], present: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the accuracy of each device present that has test samples, in percent.
 
     >>> right, owners = np.array([True, True, False, False]), np.array([0, 1, 1, 2])
-    >>> device_scores(right, owners, [0, 1])
-    DeviceScores(mean=75.0, worst=50.0, spread=25.0, devices=2)
+    >>> device_accuracies(right, owners, [0, 1]).tolist()
+    [100.0, 50.0]
     """
     size = max(int(owners.max(initial=-1)), *present) + 1
     counts = np.bincount(owners, minlength=size)[list(present)]
     correct = np.bincount(owners, weights=right, minlength=size)[list(present)]
-    accuracies = np.sort(100 * correct[counts > 0] / counts[counts > 0])
-    if not len(accuracies):
+    found: NDArray[np.float64] = 100 * correct[counts > 0] / counts[counts > 0]
+    return found
+
+
+def summed_up(values: NDArray[np.float64], higher: bool = True) -> DeviceScores | None:
+    """Return mean, worst tenth and spread of devices' scores, of which more is better or worse.
+
+    >>> summed_up(np.array([100.0, 50.0]))
+    DeviceScores(mean=75.0, worst=50.0, spread=25.0, devices=2)
+    """
+    if not len(values):
         return None
-    worst = accuracies[: max(1, math.floor(WORST * len(accuracies) + 0.5))]
+    ordered = np.sort(values) if higher else np.sort(values)[::-1]
+    worst = ordered[: max(1, math.floor(WORST * len(ordered) + 0.5))]
     return DeviceScores(
-        float(accuracies.mean()), float(worst.mean()), float(accuracies.std()), len(accuracies)
+        float(ordered.mean()), float(worst.mean()), float(ordered.std()), len(ordered)
     )

@@ -23,7 +23,7 @@ def server_cohort(world: World, cohort: Cohort) -> Cohort:
     """
     local = world.config.local
     labels = world.sessions[cohort.session - 1].labels
-    eligible = np.flatnonzero(np.isin(world.dataset.train.y.cpu().numpy(), labels))
+    eligible = np.flatnonzero(np.isin(world.dataset.train.kinds.cpu().numpy(), labels))
     draw = generator(world.seed, "server-data", cohort.session)
     count = min(world.config.aggregation.server_samples, len(eligible))
     rows: Indices = np.sort(draw.choice(eligible, count, replace=False))

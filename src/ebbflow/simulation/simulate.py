@@ -187,13 +187,14 @@ def _report(
             seed=world.seed,
             session=session.index,
             round=cohort.round,
-            accuracy=accuracy,
-            loss=loss,
+            accuracy=score.accuracy,
+            loss=score.loss,
             lr=track.method.rates(session.rounds)[cohort.round - 1],
             devices=len(session.devices),
             participants=len(cohort.devices),
+            measures=dict(score.measures) or None,
         )
-        for track, (accuracy, loss) in zip(tracks, scores(), strict=True)
+        for track, score in zip(tracks, scores(), strict=True)
     ]
     for callback in callbacks:
         callback.round_finished(world, session, tracks, rounds)

@@ -73,7 +73,8 @@ class SimulatedPanel:
         layout, buffers = world.model.layout, world.model.buffer_layout
         down = basis_bytes(layout.total, buffers.total, len(models), plan.compression)
         up = 0
-        if plan.balance > 0:  # the sum of label counts goes up, and comes back to all
+        if plan.balance > 0 and world.model.task.labels:
+            # The sum of label counts goes up, and comes back to all.
             up = SCALAR * world.dataset.classes
             down += up
         # Logits that are linear in theta are computed once, for all models, and then mixed.
@@ -153,7 +154,8 @@ class SimulatedPanel:
                 of_groups.append((np.concatenate(drawn), np.concatenate(each)))
         examples = world.dataset.train
         factors = np.ones(world.dataset.classes)
-        if plan.balance > 0:
+        labelled = world.model.task.labels
+        if plan.balance > 0 and labelled:
             sampled = [*rows["learn"], *rows["judge"]]
             labels = examples.y.cpu().numpy()
             factors = _balancing(labels, sampled, len(factors), plan.balance)
@@ -167,7 +169,8 @@ class SimulatedPanel:
                 at = torch.from_numpy(picked).to(examples.x.device)
                 x, y = prepared(examples.x[at], examples.pixels), examples.y[at]
                 simplest, x = basis.for_samples(x)
-                weights = torch.from_numpy(counts * factors[y.cpu().numpy()]).to(basis.thetas)
+                balanced = counts * factors[y.cpu().numpy()] if labelled else counts
+                weights = torch.from_numpy(balanced).to(basis.thetas)
                 groups[half].append(_Group(simplest, x, y, weights))
         return groups
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.evaluate import hits, labelled, picked
+from ebbflow.core.evaluate import hits, kept_outputs, labelled, picked
+from ebbflow.core.judging import judge_of
+from ebbflow.core.tasks import Task
 from ebbflow.core.types import Examples, ModelState, Session
 from ebbflow.simulation.roster import NATURAL, partition_kind
-from ebbflow.simulation.scores import FinalScores, device_scores
+from ebbflow.simulation.scores import FinalScores, device_accuracies, summed_up
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
@@ -61,9 +66,24 @@ def note_what_was_reached(world: World, session: Session, tracks: Sequence[Track
 
 def tested(world: World, session: Session, model: ModelState) -> FinalScores:
     """Return what a model achieves."""
-    test = world.dataset.test
-    right = hits(world.model, model, test)
-    accuracy = 100 * int(right.sum()) / len(right)
-    if test.device is None or partition_kind(world.config, world.dataset) != NATURAL:
-        return FinalScores(accuracy)
-    return FinalScores(accuracy, device_scores(right, test.device.numpy(), session.devices))
+    test, task = world.dataset.test, world.model.task
+    natural = partition_kind(world.config, world.dataset) == NATURAL
+    owners = test.device.numpy() if natural and test.device is not None else None
+    if task.counted:
+        right = hits(world.model, model, test)
+        accuracy = 100 * int(right.sum()) / len(right)
+        values = None if owners is None else device_accuracies(right, owners, session.devices)
+    else:
+        outputs = kept_outputs(world.model, model, test)
+        accuracy = _judged(task, outputs, test.y)
+        values = None
+        if owners is not None:
+            mine = (np.flatnonzero(owners == device) for device in session.devices)
+            each = (_judged(task, outputs[rows], test.y[rows]) for rows in mine if len(rows))
+            values = np.array([value for value in each if not math.isnan(value)])
+    higher = judge_of(task.name, task.metrics).higher
+    return FinalScores(accuracy, None if values is None else summed_up(values, higher))
+
+
+def _judged(task: Task, outputs: Tensor, truth: Tensor) -> float:
+    return next(iter(task.measured(outputs, truth).values()))

@@ -318,7 +318,7 @@ def test_evaluation_is_that_of_the_model() -> None:
     train = engine()
     models = [start(1), start(2)]
     scores = train.evaluate(models, DATA)()
-    for state, (accuracy, loss) in zip(models, scores, strict=True):
+    for state, (accuracy, loss, _) in zip(models, scores, strict=True):
         expected = evaluate(MODEL, state, DATA)
         assert accuracy == expected[0]
         assert loss == pytest.approx(expected[1], rel=1e-12)

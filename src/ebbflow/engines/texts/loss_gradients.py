@@ -12,7 +12,7 @@ from torch.nn.functional import softmax
 
 from ebbflow.core.algorithm import Algorithm, Objective, cross_entropy, cross_entropy_slope
 from ebbflow.core.local import Batch, cotangent
-from ebbflow.core.objectives import Contrast, Distillation
+from ebbflow.core.objectives import Contrast, Distillation, compared
 from ebbflow.core.types import Output, State
 
 _EPSILON = 1e-8  # of the cosine in `Contrast`
@@ -31,6 +31,8 @@ def _closed(
 ) -> Output | None:
     if objective is cross_entropy:
         return cross_entropy_slope(output, batch.y, batch.weights)
+    if compared(objective) is not None:
+        return None
     if isinstance(objective, Contrast):
         own = cross_entropy_slope(output, batch.y, batch.weights)
         return Output(own.logits, _contrast(objective, output, batch, anchors, client))

@@ -39,11 +39,10 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.evaluate import Score, parts, score
+from ebbflow.core.evaluate import Score, Tally, parts, score, tally
 from ebbflow.core.local import Cohort, Lane, Recipe, Route, Trained
 from ebbflow.core.types import BagOfWords, Examples, Indices, Model, ModelState, State
 from ebbflow.engines.failures import failures_named, place_of
@@ -127,18 +126,18 @@ class SampleSpace(RowSparse):
         def scores() -> list[Score]:
             with failures_named(lambda: "evaluation"):
                 columns = zip(*counts, strict=True)
-                return [score([part.result() for part in column], len(test)) for column in columns]
+                task = self.model.task
+                return [score([p.result() for p in column], test.y, task) for column in columns]
 
         return scores
 
-    def _count(self, theta: Tensor, texts: Sparse, y: Tensor, rows: range) -> tuple[int, float]:
-        """Return how many of these texts are right, and their summed loss."""
+    def _count(self, theta: Tensor, texts: Sparse, y: Tensor, rows: range) -> Tally:
+        """Return what these texts add to a model's score."""
         size = self.bag_of_words.vocabulary * self.bag_of_words.width
         table = theta[:size].view(self.bag_of_words.vocabulary, self.bag_of_words.width)
         features = texts.part(rows.start, rows.stop).product(table)
         logits, labels = self.bag_of_words.head(theta[size:], features), y[rows.start : rows.stop]
-        correct = int((logits.argmax(-1) == labels).sum())
-        return correct, float(functional.cross_entropy(logits, labels, reduction="sum"))
+        return tally(self.model.task, logits, labels)
 
     def _train_texts(self, dtype: torch.dtype) -> Sparse:
         if dtype not in self._texts:
