@@ -308,12 +308,12 @@ def test_a_folder_from_a_stranger_runs_no_code(
         assert f"{trap} is not trusted" in sentence
         assert f"--plugin {trap}" in sentence
     picture = str(tmp_path / "data.png")
-    for command in (
+    for looking in (
         ("metrics", str(stranger)),
         ("cost", str(stranger)),
         ("data", "show", config, "--picture", picture),
     ):
-        assert ebbflow(*command).code == 0
+        assert ebbflow(*looking).code == 0
     with pytest.raises(EbbflowError, match="is not trusted"):
         package.resume(stranger)
     with pytest.raises(EbbflowError, match="is not trusted"):
@@ -427,7 +427,7 @@ def test_a_slip_in_the_settings_gets_one_sentence(
 
 def test_plugins_from_python(plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    small = {"sessions": 5, "rounds": 2, "devices": 4, "seeds": [1], "window": 2}
+    small: dict[str, Any] = {"sessions": 5, "rounds": 2, "devices": 4, "seeds": [1], "window": 2}
     package.compare("digits", plugins=["mine.py"], methods=["towards"], out="run", **small)
     forget()
     assert package.resume("run").rows

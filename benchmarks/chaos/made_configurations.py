@@ -44,6 +44,8 @@ VALID: dict[str, tuple[str, ...]] = {
     "rounds": ("1", "3", "1000000"),
     "window": ("1", "[1, 5]", "1000000"),
     "device": ('"cpu"', '"cpu:0"', '"cpu:3"', '"cuda"', '"cuda:99"', '"meta"', '""'),
+    "task": ('"classes"', '"binary"', '"regression"', '"multilabel"', '"tokens"'),
+    "metrics": ("[]", '["auc"]', '["f1", "accuracy"]', '"rmse"', '["nothing"]'),
     "evaluation": ('"labels"', '"devices"', '"all"', '"auto"'),
     "precision": ('"fp32"', '"bf16"'),
     "parameters": ("{}",),

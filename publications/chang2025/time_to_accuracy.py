@@ -22,7 +22,7 @@ from chang2025.published_costs import PublishedCost, published
 from chang2025.rendering import Grid, Report
 from chang2025.studies import study
 from chang2025.study_cells import MAIN_ALGORITHMS
-from ebbflow.analysis.cost import RoundCost, Task, round_task
+from ebbflow.analysis.cost import Errand, RoundCost, round_task
 from ebbflow.analysis.metrics import Target, compared, typical_ratio
 from ebbflow.analysis.run_costs import estimate, model_size
 from ebbflow.config.paper_rows import DATASETS
@@ -123,7 +123,7 @@ def _round(family: Family, algorithm: str) -> RoundCost:
 
 
 @cache
-def _estimated(wireless: str, task: Task, devices: int) -> RoundCost:
+def _estimated(wireless: str, task: Errand, devices: int) -> RoundCost:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of the paper's slot, which is a little long
         return estimate(Wireless.model_validate_json(wireless), task, devices, draws=DRAWS).cost

@@ -17,9 +17,9 @@ from ebbflow.analysis.channel import mean_rate, noise_density
 from ebbflow.analysis.cost import (
     BITS,
     MODELS,
+    Errand,
     ModelSize,
     RoundCost,
-    Task,
     device_costs,
     draw_fleet,
     finish_together,
@@ -67,7 +67,7 @@ def test_a_device_by_hand() -> None:
     # One device at 100 m without shadowing: PL 85.3142 dB, psi 2.9409e-9; all of 1 MHz; noise
     # 3.98107e-15 W. The snr down is 20 psi / noise = 1.4774e7, up a hundredth of it.
     wireless = ergodic(distance=100.0, shadowing=0.0, bandwidth=1e6)
-    task = Task(1e6, 1e6, 0.0)
+    task = Errand(1e6, 1e6, 0.0)
     found = device_costs(wireless, draw_fleet(wireless, [0], 1), task)
     # e^y E1(y) is nearly -gamma - ln y for small y: (ln 1.4774e7 - 0.57722) / ln 2 bit/s/Hz.
     down = (math.log(1.4774e7) - 0.57722) / math.log(2)
@@ -203,7 +203,7 @@ def test_shares_that_finish_together_add_up(
 def test_a_multicast_by_hand() -> None:
     # At 100 and 200 m with all of 1 MHz: as for a device by hand below, until the worse is there.
     wireless = ergodic(distance=[100.0, 200.0], shadowing=0.0, bandwidth=1e6, downlink="multicast")
-    task = Task(1e6, 1e6, 0.0)
+    task = Errand(1e6, 1e6, 0.0)
     found = device_costs(wireless, draw_fleet(wireless, [0, 1], 1), task)
     alone = [
         device_costs(wireless, draw_fleet(wireless, [device], 1), task).down[0] for device in (0, 1)
@@ -262,8 +262,8 @@ def test_devices_may_be_sent_different_amounts() -> None:
     for allocation in ("equal", "finish_together"):
         wireless = ergodic(allocation=allocation, distance=80.0, shadowing=0.0)
         fleet = draw_fleet(wireless, range(3), 1)
-        found = device_costs(wireless, fleet, Task(bits, 0.0, 0.0))
-        assert round_cost(wireless, fleet, Task(bits, 0.0, 0.0)).down == 6e6 / 8
+        found = device_costs(wireless, fleet, Errand(bits, 0.0, 0.0))
+        assert round_cost(wireless, fleet, Errand(bits, 0.0, 0.0)).down == 6e6 / 8
         if allocation == "equal":
             np.testing.assert_allclose(found.down, found.down[0] * bits / 1e6)
         else:

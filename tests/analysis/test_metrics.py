@@ -79,8 +79,9 @@ def test_rows_have_exactly_these_keys() -> None:
         "transition",
         "window",
         "accuracy",
+        "final",
     ]
-    assert list(row.values())[4:] == ["fedavg", "average", 1, 4, 1, 10, 12.5]
+    assert list(row.values())[4:] == ["fedavg", "average", 1, 4, 1, 10, 12.5, 12.5]
 
 
 def test_there_is_a_row_for_every_method_seed_session_and_window() -> None:

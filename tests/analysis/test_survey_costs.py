@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ebbflow.analysis.cost import (
     MODELS,
+    Errand,
     ModelSize,
     RoundCost,
-    Task,
     draw_fleet,
     round_cost,
     round_task,
@@ -67,7 +67,7 @@ def test_models_alone_are_a_round_in_which_nothing_goes_up(downlink: Any, fading
     wireless = Wireless(downlink=downlink, fading=fading)
     found = survey_cost(wireless, SVHN, Survey((2, 5), (1e5, 1e5)), 1, 4)
     fleet = draw_fleet(wireless, [2, 5], 1, 4, ROUND)
-    assert found == round_cost(wireless, fleet, Task(8e5, 0.0, 0.0))
+    assert found == round_cost(wireless, fleet, Errand(8e5, 0.0, 0.0))
     assert (found.down, found.up) == (2e5 if downlink == "unicast" else 1e5, 0.0)
 
 
@@ -265,7 +265,7 @@ def test_the_share_of_a_rounds_air_time() -> None:
     )
     fleet = draw_fleet(wireless, [0], 100)
     down, both = (
-        round_cost(wireless, fleet, Task(task.down, up, 0.0)).latency for up in (0.0, task.up)
+        round_cost(wireless, fleet, Errand(task.down, up, 0.0)).latency for up in (0.0, task.up)
     )
     assert one == pytest.approx(down / both)
     assert 0.25 < one < 0.5

@@ -212,6 +212,7 @@ REFUSED: dict[str, tuple[Write, list[str]]] = {
         lambda path: leaf(path, {"a": ([[float("nan")], [1.0], [2.0]], [0, 1, 0])}),
         ["NaN"],
     ),
+    "a label without end": (users({"a": (images(3), [0, 10**30, 0])}), ["1e+30", "64 bits"]),
     "a negative label": (users({"a": (images(3), [0, -1, 0])}), ["negative label -1"]),
 }
 

@@ -22,7 +22,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import from_npz, load
 from ebbflow.runs.environment import fingerprint
-from tests.data.own import assert_one_sentence, assert_owned, patients
+from tests.data.own import assert_one_sentence, assert_owned, leaf, patients
 from tests.test_cli import ebbflow as command_line
 
 DRAW = np.random.default_rng(8)
@@ -486,6 +486,39 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("data", "arguments", "says"), REFUSED.values(), ids=list(REFUSED))
 def test_data_that_are_refused(data: Any, arguments: dict[str, Any], says: list[str]) -> None:
     refused(*says, data=data, **arguments)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "json", "npz"])
+def test_damaged_files_are_read_or_refused_and_never_crash(tmp_path: Path, ending: str) -> None:
+    pd = pytest.importorskip("pandas", reason="tables need pandas")
+    path, damaged = tmp_path / f"own.{ending}", tmp_path / f"damaged.{ending}"
+    choices = Choices(label="outcome", device="ward", test_split=0.25)
+    if ending == "json":
+        leaf(path, {user: ([[0.1, 2], [3, 4], [5, 6]], [0, 1, 0]) for user in "abc"})
+        choices = Choices(test_split=0.3)
+    elif ending == "npz":
+        npz(path, device_train=Y)
+        choices = Choices()
+    elif ending == "csv":
+        path = patients(tmp_path)
+    else:
+        pytest.importorskip("pyarrow", reason="Parquet and Feather need pyarrow")
+        getattr(pd.read_csv(patients(tmp_path)), f"to_{ending}")(path)
+    draw = np.random.default_rng(5)
+    whole = path.read_bytes()
+    refusals = 0
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(draw.integers(1, 4)):
+            content[draw.integers(len(content))] = draw.integers(256)
+        damaged.write_bytes(
+            content if draw.random() < 0.8 else content[: draw.integers(len(content))]
+        )
+        try:
+            load(str(damaged), choices=choices)
+        except EbbflowError:
+            refusals += 1
+    assert refusals > 20
 
 
 # --- the command line

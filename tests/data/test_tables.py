@@ -54,8 +54,8 @@ def test_numbers_are_standardised_by_the_training_set(tmp_path: Path) -> None:
     data = load(str(train), choices=Choices(label="y", test=str(test)))
     deviation = float(np.std([1, 3, 5]))
     expected = [[-2 / deviation, 0], [0, 0], [2 / deviation, 0], [0, 1]]
-    np.testing.assert_allclose(data.train.x.numpy(), expected, rtol=1e-6)
-    np.testing.assert_allclose(data.test.x.numpy(), [[6 / deviation, 0], [0, 1]], rtol=1e-6)
+    assert data.train.x.flatten().tolist() == pytest.approx(sum(expected, []), rel=1e-6)
+    assert data.test.x.flatten().tolist() == pytest.approx([6 / deviation, 0, 0, 1], rel=1e-6)
     assert (data.labels, data.devices, data.train.device) == ((), (), None)
 
 
@@ -155,6 +155,13 @@ def test_a_column_of_texts_can_be_learnt_from(tmp_path: Path) -> None:
     data = load(str(path), choices=choices)
     assert data.train.x.dtype == torch.int64
     assert any('model.kind = "embedding"' in note for note in data.notes)
+
+
+def test_notes_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", "\x1b[31mred,y", "1,0", "2,1", "3,0")
+    data = load(str(path), choices=Choices(label="y", test=str(path)))
+    assert any("red" in note for note in data.notes)
+    assert not any("\x1b" in note for note in data.notes)
 
 
 def test_a_counter_of_rows_is_told(tmp_path: Path) -> None:
@@ -291,6 +298,7 @@ TEST_FILES: dict[str, tuple[list[str], list[str]]] = {
     "other kinds of values": (["x,ward,y", "high,a,no", "low,a,yes"], ["column x", "numbers"]),
     "a label that nobody learns": (["x,ward,y", "1,a,perhaps"], ["'perhaps'", "no device can"]),
     "no label": (["x,ward,y", "1,a,"], ["test.csv, line 2", "no label"]),
+    "a slip of many digits": (["x,ward,y", "1e39,a,no"], ["test.csv, line 2", "1e+39", "correct"]),
     "no rows": (["x,ward,y"], ["test.csv", "no rows"]),
 }
 

@@ -193,7 +193,8 @@ def test_one_thread_training_does_not_switch_another_to_training() -> None:
 
     def often(train: bool) -> list[Tensor]:
         together.wait()
-        return [model.forward(*state, x, None, train)[0].logits for _ in range(100)]
+        noise = torch.rand(64, 1) if train else None
+        return [model.forward(*state, x, noise, train)[0].logits for _ in range(100)]
 
     with ThreadPoolExecutor(2) as pool:
         training, evaluating = pool.submit(often, True), pool.submit(often, False)
@@ -223,8 +224,11 @@ def test_a_module_is_given_its_noise() -> None:
 
 
 def test_a_module_that_draws_itself_is_recognised() -> None:
-    assert from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))).hints.own_draws
+    for layer in (nn.AlphaDropout(0.5), nn.GRU(3, 3, 2, dropout=0.5)):
+        drawing = from_module(lambda layer=layer: nn.Sequential(nn.Linear(6, 3), layer))  # type: ignore[misc]
+        assert drawing.hints.own_draws
     assert not from_module(Pair).hints.own_draws
+    assert not from_module(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))).hints.own_draws
 
 
 # --- frozen parameters ---------------------------------------------------------------------------

@@ -162,8 +162,6 @@ def test_linear_regression_finds_the_least_squares(task: str = "regression") -> 
     rows = np.concatenate([*world.sessions[1].shards.values()])
     x = np.c_[data.train.x.numpy()[rows], np.ones(len(rows))]
     best, *_ = np.linalg.lstsq(x, data.train.y.numpy()[rows], rcond=None)
-    tests = np.flatnonzero(np.isin(data.test.device, [*world.sessions[1].devices]))
-    assert len(tests)
     predicted = np.c_[data.test.x.numpy(), np.ones(len(data.test))] @ best
     error = np.sqrt(np.mean((predicted - data.test.y.numpy()) ** 2))
     assert records.rounds[-1].accuracy == pytest.approx(error, rel=1e-2)

@@ -1,6 +1,6 @@
 """Latency, energy and bytes of one round on the air.
 
-In a round every device of a `Fleet` carries out a `Task`: it receives bits, computes and sends
+In a round every device of a `Fleet` carries out a `Errand`: it receives bits, computes and sends
 bits. `device_costs` gives the seconds and joules of every device, `round_cost` those of the round.
 The settings are the section ``[wireless]`` of a configuration. Draws are functions of names
 (`ebbflow.core.rng`).
@@ -65,7 +65,7 @@ SHORT = 1000.0
 # --- the task and the devices --------------------------------------------------------------------
 
 
-class Task(NamedTuple):
+class Errand(NamedTuple):
     """The work of a round: the bits that each device receives and sends, and its operations.
 
     ``down`` and ``operations`` are one number if it is the same for all devices, otherwise an array
@@ -84,7 +84,7 @@ def round_task(
     algorithm: str = "fedavg",
     steps: float = 5,
     batch: int = 128,
-) -> Task:
+) -> Errand:
     """Return the task of a round in which every device makes e steps on B samples each.
 
     docs/costs.md has a table of what each algorithm sends.
@@ -94,7 +94,7 @@ def round_task(
 
 def sized_task(
     wireless: Wireless, model: ModelSize, sent: Payload, samples: float | Sequence[int]
-) -> Task:
+) -> Errand:
     """Return the task of a round in which known bytes are sent and known samples trained on.
 
     Args:
@@ -106,7 +106,7 @@ def sized_task(
     bits = BITS[wireless.compression] / FLOAT
     each = model.parameters * model.complexity * wireless.passes
     work = each * (samples if isinstance(samples, int | float) else np.asarray(samples, float))
-    return Task(sent.down * bits, sent.up * bits, work)
+    return Errand(sent.down * bits, sent.up * bits, work)
 
 
 class Fleet(NamedTuple):
@@ -191,7 +191,7 @@ def within_numbers(wireless: Wireless) -> Iterator[None]:
 # --- bandwidth -----------------------------------------------------------------------------------
 
 
-def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
+def shares(wireless: Wireless, fleet: Fleet, task: Errand) -> Array:
     """Return the bandwidth of every device in Hz, by ``wireless.allocation``.
 
     Under ``downlink = "multicast"`` that is the bandwidth for sending alone.
@@ -207,7 +207,7 @@ def shares(wireless: Wireless, fleet: Fleet, task: Task) -> Array:
     return finish_together(wireless, fleet, task)
 
 
-def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 60) -> Array:
+def finish_together(wireless: Wireless, fleet: Fleet, task: Errand, rounds: int = 60) -> Array:
     """Return the shares of W with which all devices finish at the same time, at mean rates.
 
     Bisection on the common time T. Device k needs the bandwidth w_k that solves
@@ -254,12 +254,12 @@ def finish_together(wireless: Wireless, fleet: Fleet, task: Task, rounds: int = 
 # --- costs ---------------------------------------------------------------------------------------
 
 
-def computation_time(fleet: Fleet, task: Task) -> Array:
+def computation_time(fleet: Fleet, task: Errand) -> Array:
     """Return T_k^comp = N_p phi e_k B / (f_k chi) in s."""
     return np.asarray(task.operations / (fleet.cpu * fleet.efficiency))
 
 
-def computation_energy(fleet: Fleet, task: Task) -> Array:
+def computation_energy(fleet: Fleet, task: Errand) -> Array:
     """Return E_k^comp = xi_k (N_p phi e_k B / chi) f_k^2 in J."""
     return np.asarray(fleet.capacitance * (task.operations / fleet.efficiency) * fleet.cpu**2)
 
@@ -285,12 +285,12 @@ class DeviceCosts(NamedTuple):
         return self.energy_down + self.energy_computation + self.energy_up
 
 
-def device_costs(wireless: Wireless, fleet: Fleet, task: Task) -> DeviceCosts:
+def device_costs(wireless: Wireless, fleet: Fleet, task: Errand) -> DeviceCosts:
     """Return what a round costs every device."""
     return spent(fleet, task, *transfer_times(wireless, fleet, task))
 
 
-def spent(fleet: Fleet, task: Task, down: Array, up: Array) -> DeviceCosts:
+def spent(fleet: Fleet, task: Errand, down: Array, up: Array) -> DeviceCosts:
     """Return the costs of devices that receive and send for so many seconds."""
     return DeviceCosts(
         down,
@@ -302,7 +302,7 @@ def spent(fleet: Fleet, task: Task, down: Array, up: Array) -> DeviceCosts:
     )
 
 
-def transfer_times(wireless: Wireless, fleet: Fleet, task: Task) -> tuple[Array, Array]:
+def transfer_times(wireless: Wireless, fleet: Fleet, task: Errand) -> tuple[Array, Array]:
     """Return T_k^DL and T_k^UL in s.
 
     Under ``downlink = "multicast"`` one copy is sent over the whole of W until the worst device has
@@ -355,12 +355,12 @@ def total(costs: Sequence[RoundCost]) -> RoundCost:
     return RoundCost(*(math.fsum(column) for column in zip(*costs, strict=True)))
 
 
-def round_cost(wireless: Wireless, fleet: Fleet, task: Task) -> RoundCost:
+def round_cost(wireless: Wireless, fleet: Fleet, task: Errand) -> RoundCost:
     """Return what a round costs."""
     return together(wireless, task, device_costs(wireless, fleet, task))
 
 
-def together(wireless: Wireless, task: Task, costs: DeviceCosts) -> RoundCost:
+def together(wireless: Wireless, task: Errand, costs: DeviceCosts) -> RoundCost:
     """Return the latency of the slowest device (or the mean latency) and the energy of all."""
     count = len(costs.time)
     latency = costs.time.max() if wireless.latency == "slowest" else costs.time.mean()
@@ -372,7 +372,7 @@ def together(wireless: Wireless, task: Task, costs: DeviceCosts) -> RoundCost:
     )
 
 
-def _sent_down(wireless: Wireless, task: Task, count: int) -> float:
+def _sent_down(wireless: Wireless, task: Errand, count: int) -> float:
     """Return the bits that the server sends."""
     if wireless.downlink == "multicast":
         return float(np.max(task.down))

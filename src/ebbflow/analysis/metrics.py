@@ -46,7 +46,9 @@ class Target:
         """
         if self.of is None:
             return self.value
-        return self.value * (max(reference) if self.of == "peak" else reference[-1])
+        reached = max(reference) if self.of == "peak" else reference[-1]
+        # Measures of which less is better are negative here: 95 % of the best error is above it.
+        return self.value * reached if reached >= 0 else reached / self.value
 
     def __str__(self) -> str:
         if self.of is None:

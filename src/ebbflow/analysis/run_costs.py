@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ebbflow.analysis.accounting import VALUES, basis_bytes, payload, sends_pilot
 from ebbflow.analysis.cost import (
     MODELS,
+    Errand,
     ModelSize,
     RoundCost,
-    Task,
     device_costs,
     draw_fleet,
     round_cost,
@@ -38,6 +38,7 @@ from ebbflow.config.schema import StepCount, Wireless
 from ebbflow.core import counters
 from ebbflow.core.counters import FLOAT, Cost, Payload
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
+from ebbflow.core.judging import judge_of
 from ebbflow.core.rng import Name
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.records import Round, read_events, read_rounds
@@ -100,7 +101,7 @@ def _counted(config: Config) -> ModelSize:
     return ModelSize(model.layout.total, operations / model.layout.total)
 
 
-def task_of(config: Config, model: ModelSize, algorithm: str) -> Task:
+def task_of(config: Config, model: ModelSize, algorithm: str) -> Errand:
     """Return the task of a round by the configuration: e steps of B samples.
 
     Where the number of steps is drawn from a range, it is the middle of the range.
@@ -176,6 +177,7 @@ def usages(
     What is sent is what the run recorded, and the work of a device follows from the samples that it
     holds. Devices are placed by name (`draw_fleet`), so all methods see the same channel.
     """
+    judge = judge_of(config.task, config.metrics)
     starts, counted = _starts_and_costs(events)
     curves: dict[Key, list[Round]] = {}
     for r in rounds:
@@ -221,7 +223,7 @@ def usages(
             cost_of(*where, f"probe-{v}", work_of(present, v, None), sent_probing, mean_probing)
             for v in range(1, int((start or {}).get("probe_rounds", 0)) + 1)
         ]
-        accuracies = tuple(r.accuracy for r in curve)
+        accuracies = tuple(judge.rising(r.accuracy) for r in curve)
         most = max(r.participants for r in curve)
         survey = surveys.get(key)
         spent.append(
@@ -238,7 +240,7 @@ def usages(
     return spent
 
 
-def mean_tasks(config: Config, model: ModelSize, folder: Path, algorithm: str) -> dict[str, Task]:
+def mean_tasks(config: Config, model: ModelSize, folder: Path, algorithm: str) -> dict[str, Errand]:
     """Return the task of a mean device in a round of training by method, from a run's records."""
     _, counted = _starts_and_costs(read_events(folder))
     payloads = _recorded_payloads(config, counted)
@@ -363,6 +365,9 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
     A share refers to the accuracy of `REFERENCE` in the same session under the same seed, or, if
     that was not run, of the method with the highest accuracy.
     """
+    judge = judge_of(config.task, config.metrics)
+    if target.of is None:
+        target = Target(judge.rising(target.value), None)
     curves: dict[tuple[str, int, int], tuple[float, ...]] = {}
     has_reference = {usage.algorithm for usage in spent if usage.method == REFERENCE}
     for usage in spent:
@@ -387,7 +392,7 @@ def reached(config: Config, spent: Sequence[Usage], target: Target) -> list[Reac
             Reached(
                 *usage[:4],
                 transition(usage.session, pilot),
-                goal,
+                judge.rising(goal),
                 rounds,
                 total([RoundCost(), *usage.rounds[: rounds or 0]]),
                 usage.probe,
@@ -425,7 +430,7 @@ class RoundEstimate(NamedTuple):
 
 
 def estimate(
-    wireless: Wireless, task: Task, devices: int, *, seed: int = 100, draws: int = 20
+    wireless: Wireless, task: Errand, devices: int, *, seed: int = 100, draws: int = 20
 ) -> RoundEstimate:
     """Return the mean cost of a round over draws of positions, shadowing and fading."""
     costs, parts = [], []
@@ -453,7 +458,7 @@ class SweepPoint(NamedTuple):
 
 def sweep(
     config: Config,
-    task: Task,
+    task: Errand,
     variable: str,
     rounds: Mapping[str, float],
     *,

@@ -17,6 +17,7 @@ from ebbflow.analysis.metrics import (
     compared,
 )
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import JUDGES, Judge, judge_of
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
@@ -27,7 +28,10 @@ Accounts = Mapping[tuple[str, str, int], Account]
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """The metrics of a run; ``seeds`` are those that each algorithm's numbers rest on."""
+    """The metrics of a run; ``seeds`` are those that each algorithm's numbers rest on.
+
+    Gains are positive where the reference is better, whatever the measure ``judge`` is.
+    """
 
     reference: str
     methods: tuple[str, ...]
@@ -37,6 +41,7 @@ class RunMetrics:
     speeds: list[Speed]
     gains: list[Gain]
     accounts: Accounts
+    judge: Judge = JUDGES["accuracy"]
 
 
 def run_metrics(
@@ -45,7 +50,8 @@ def run_metrics(
     """Return the metrics of a run folder, in which at least one round must be finished."""
     config = read_config(folder)
     check_complete(folder)
-    rounds = records.read_rounds(folder)
+    judge = judge_of(config.task, config.metrics)
+    rounds = [r._replace(accuracy=judge.rising(r.accuracy)) for r in records.read_rounds(folder)]
     if not rounds:
         raise EbbflowError(
             f"{folder} holds no rounds yet: let it run on, or start it by `ebbflow resume {folder}`"
@@ -75,8 +81,16 @@ def run_metrics(
             for algorithm in comparison.algorithms()
             if comparison.sessions(algorithm)
         },
-        comparison.windows(config.window),
-        comparison.speeds(targets),
+        [
+            window._replace(accuracies=[judge.rising(value) for value in window.accuracies])
+            for window in comparison.windows(config.window)
+        ],
+        comparison.speeds([_rising(target, judge) for target in targets]),
         comparison.gains(),
         accounts,
+        judge,
     )
+
+
+def _rising(target: Target, judge: Judge) -> Target:
+    return target if target.of is not None else Target(judge.rising(target.value), None)

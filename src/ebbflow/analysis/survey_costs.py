@@ -16,9 +16,9 @@ import numpy as np
 
 from ebbflow.analysis.channel import Array
 from ebbflow.analysis.cost import (
+    Errand,
     ModelSize,
     RoundCost,
-    Task,
     draw_fleet,
     round_cost,
     spent,
@@ -71,7 +71,7 @@ def survey_cost(
     if lacking:
         fleet = draw_fleet(wireless, [survey.devices[place] for place in lacking], seed, session, t)
         bits = 8 * np.array([survey.models[place] for place in lacking], dtype=np.float64)
-        costs.append(round_cost(wireless, fleet, Task(bits, 0.0, 0.0)))
+        costs.append(round_cost(wireless, fleet, Errand(bits, 0.0, 0.0)))
     if survey.questions:
         costs.append(_questions_cost(wireless, model, survey, (seed, session, t)))
     return total(costs)
@@ -88,7 +88,7 @@ def _questions_cost(
         wireless = wireless.model_copy(update={"allocation": "equal"})
     fleet = draw_fleet(wireless, survey.devices, *names)
     count = survey.questions
-    task = Task(
+    task = Errand(
         8 * survey.asking / count,
         8 * survey.answering / count,
         model.parameters * model.complexity * survey.passes / count,
@@ -114,7 +114,7 @@ def survey_share(
     wireless: Wireless,
     model: ModelSize,
     survey: Survey,
-    task: Task,
+    task: Errand,
     devices: int,
     *,
     seed: int = 100,

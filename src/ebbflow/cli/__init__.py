@@ -15,6 +15,7 @@ from ebbflow.cli import (
     folders,
     history,
     metrics,
+    new,
     presets,
     privacy,
     trace,
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(experiments.app)
 app.add_typer(metrics.app)
+app.add_typer(new.app)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(trace.app, name="trace")

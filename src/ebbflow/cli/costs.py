@@ -11,7 +11,7 @@ from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settin
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
-    from ebbflow.analysis.cost import ModelSize, Task
+    from ebbflow.analysis.cost import Errand, ModelSize
     from ebbflow.analysis.metrics import Target
     from ebbflow.config.resolved import Config
 
@@ -246,7 +246,7 @@ def _of_model(
 def _sweep(
     config: Config,
     size: ModelSize,
-    tasks: dict[str, Task],
+    tasks: dict[str, Errand],
     variable: str,
     rounds: dict[str, float],
     what: str,

@@ -193,6 +193,7 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     """Print the tables (or the summary as JSON), draw the picture, and say where the files are."""
     from rich.console import Console
 
+    from ebbflow.core.judging import judge_of
     from ebbflow.report.plots import accuracy_picture
     from ebbflow.report.tables import comparison_tables, device_tables
 
@@ -201,8 +202,10 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
         return
     console = Console()
-    tables = comparison_tables(outcome.rows, config.algorithm, config.methods)
-    for table in (*tables, *device_tables(outcome.rows, config.algorithm, config.methods)):
+    judge = judge_of(config.task, config.metrics)
+    shown = outcome.rows, config.algorithm, config.methods, judge
+    tables = comparison_tables(*shown)
+    for table in (*tables, *device_tables(*shown)):
         console.print(table)
     if not tables:
         first = config.pilot.sessions + 3
@@ -215,9 +218,10 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     for window in config.window:
         if window > longest:
             typer.echo(f"note: a session has {longest} rounds, fewer than the window {window}")
-    title = f"{Path(config.dataset).stem}, accuracy on the labels present"
+    measure = judge.title.removesuffix(" (%)")
+    title = f"{Path(config.dataset).stem}, {measure} on the session's test samples"
     try:
-        accuracy_picture(outcome.rounds, folder / "accuracy.png", title)
+        accuracy_picture(outcome.rounds, folder / "accuracy.png", title, judge)
         typer.echo(f"picture  {folder / 'accuracy.png'}")
     except EbbflowError as missing:
         typer.echo(str(missing))

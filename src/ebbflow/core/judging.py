@@ -24,6 +24,14 @@ class Judge(NamedTuple):
     higher: bool = True
     percent: bool = True
 
+    def rising(self, value: float) -> float:
+        """Return a value of which more is better: its negative, if less was.
+
+        >>> JUDGES["accuracy"].rising(80.0), JUDGES["rmse"].rising(2.0)
+        (80.0, -2.0)
+        """
+        return value if self.higher else -value
+
     def shown(self, value: float) -> str:
         """Return a value as tables show it.
 

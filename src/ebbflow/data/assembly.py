@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import printable
 from ebbflow.core.types import Dataset, Examples, Pixels
 from ebbflow.data.choices import Inputs, listed
 from ebbflow.data.naming import (
@@ -99,7 +100,8 @@ def assemble(
         max(classes, len(labels)),
         devices=devices,
         labels=labels,
-        notes=(*manner.notes, *notes),
+        # Columns and files may be called anything, and notes are shown in a terminal.
+        notes=tuple(map(printable, (*manner.notes, *notes))),
     )
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Literal, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import printable, shortened
 
 Inputs = Literal["auto", "numbers", "tokens", "words", "characters"]
 """What inputs are: numbers, token numbers, or texts that are cut into words or characters."""
@@ -62,4 +63,5 @@ def listed(names: list[str], most: int = 12) -> str:
     'a, b and 1 more'
     """
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    shown = [shortened(printable(name), 60) for name in names[:most]]
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

@@ -20,6 +20,8 @@ from ebbflow.data.table_files import Table
 MOST_CATEGORIES = 100
 """Categories of a column that have an input each; rarer ones share one."""
 MISSING, OTHER = "missing", "other"
+FARTHEST = 1e6
+"""Standard deviations from the mean beyond which a number is a slip that nothing survives."""
 
 _DATE = re.compile(
     r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ]\d{1,2}:\d{2}.*)?\s*"
@@ -199,6 +201,14 @@ def _numbers(train: Table, test: Table, name: str) -> _Column:
     scale = deviation if deviation > 0 else 1.0
     # What is missing becomes the mean, which is zero from here on.
     filled = [np.nan_to_num((each - mean) / scale, nan=0.0) for each in values]
+    for table, each in zip((train, test), filled, strict=True):
+        far = np.abs(each) > FARTHEST
+        if far.any():
+            row = int(far.argmax())
+            raise EbbflowError(
+                f"{table.at(row)}: column {name} holds {values[table is test][row]:g}, which is "
+                f"{each[row]:.3g} standard deviations from the mean; correct it, {_IGNORE}"
+            )
     parts = [each.astype(np.float32)[:, None] for each in filled]
     notes = []
     if missing[0].any():

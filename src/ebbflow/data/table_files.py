@@ -73,14 +73,23 @@ def _read_arrow(path: Path, ending: str) -> Table:
         raise missing_package(str(error.name or "pyarrow"), path, "table") from None
     try:
         content = (parquet if ending == ".parquet" else feather).read_table(path)
+        # pyarrow believes what a damaged file says of itself, and would read beyond its end.
+        content.validate(full=True)
         names = list(content.column_names)
+        _check_header(path, names)
+        return Table(content.to_pandas(), str(path))
+    except EbbflowError:
+        raise
     except Exception as error:  # pyarrow raises whatever its parser happens to stumble over
         raise EbbflowError(
             f"{path} is not a readable {ending.removeprefix('.')} file "
-            f"({shortened(printable(str(error).splitlines()[0]), 200)}): write it again"
+            f"({_reason(error)}): write it again"
         ) from None
-    _check_header(path, names)
-    return Table(content.to_pandas(), str(path))
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return shortened(printable(lines[0]), 200) if lines else type(error).__name__
 
 
 def _read_text(path: Path, separator: str) -> Table:
@@ -103,8 +112,9 @@ def _read_text(path: Path, separator: str) -> Table:
     try:
         frame = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, low_memory=False)
     except (ValueError, OverflowError) as error:  # pandas's own errors are ValueErrors
-        reason = shortened(printable(str(error).splitlines()[0]), 200)
-        raise EbbflowError(f"{path} is not a readable table ({reason}): write it again") from None
+        raise EbbflowError(
+            f"{path} is not a readable table ({_reason(error)}): write it again"
+        ) from None
     if len(frame) != len(lines):
         raise EbbflowError(
             f"{path} has {len(lines)} lines and pandas reads {len(frame)}: write it again, with "

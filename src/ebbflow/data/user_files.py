@@ -75,11 +75,11 @@ def _read(path: Path) -> Iterator[User]:
     except ImportError:
         raise missing_package("h5py", path, "leaf") from None
     try:
-        file = h5py.File(path, "r")
-    except OSError:
+        with h5py.File(path, "r") as file:
+            contents = _plain(file)
+    except Exception:  # h5py raises whatever its library happens to stumble over
         raise EbbflowError(f"{path} is not a readable HDF5 file: write it again") from None
-    with file:
-        yield from _from_contents(path, _plain(file))
+    yield from _from_contents(path, contents)
 
 
 def _json(path: Path) -> Any:

@@ -143,7 +143,14 @@ def _labels(users: list[User]) -> Array:
         return np.array(labels)
     whole = [label for label in labels if isinstance(label, int) and not isinstance(label, bool)]
     if len(whole) == len(labels):
-        return np.array(labels, dtype=np.int64)
+        try:
+            return np.array(labels, dtype=np.int64)
+        except OverflowError:
+            raise EbbflowError(
+                f"{users[0].place.partition(', user ')[0]} has the label "
+                f"{max(labels, key=abs):.3g}, which does not fit into 64 bits; number the classes "
+                "from 0"
+            ) from None
     if all(isinstance(label, float) and label.is_integer() for label in labels):
         return np.array(labels).astype(np.int64)
     if all(isinstance(label, list) for label in labels):

@@ -27,17 +27,21 @@ from ebbflow.core.types import (
     Precision,
     Theta,
 )
+from ebbflow.models.dropout import SampleDraws, draws_itself, with_named_dropout
 from ebbflow.models.precision import in_bfloat16
 
 
 class _OwnCopy(threading.local):
     """A copy of the template for each thread, as ``functional_call`` swaps parameters in place.
 
-    The copies share the parameters themselves, which are never changed.
+    The copies share the parameters themselves, which are never changed. ``draws`` are those of the
+    copy's dropout layers.
     """
 
-    def __init__(self, template: nn.Module) -> None:
-        self._module = copy.deepcopy(template, {id(p): p for p in template.parameters()})
+    def __init__(self, template: nn.Module, draws: SampleDraws | None) -> None:
+        shared: dict[int, Any] = {id(p): p for p in template.parameters()}
+        self._module = copy.deepcopy(template, shared)
+        self.draws = None if draws is None else copy.deepcopy(draws, shared)
         self._device = torch.device("cpu")
 
     def on(self, device: torch.device) -> nn.Module:
@@ -137,7 +141,9 @@ class _Functions:
         """Call the module, which updates the running statistics in place."""
         module = self.own.on(x.device).train(train)
         counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
-        given = (x,) if noise is None else (x, noise)
+        given = (x,) if noise is None or self.own.draws is not None else (x, noise)
+        if self.own.draws is not None:
+            self.own.draws.noise = noise
         with in_bfloat16(x.device) if self.lower and train else nullcontext():
             result = functional_call(module, {**parameters, **running, **counters}, given)
         output = _as_output(result, self.name)
@@ -180,8 +186,10 @@ def from_module(
             CPU all except those with convolutions, which are faster one device at a time, and
             those with batch statistics, whose bits would depend on the block.
         noise: The shape of the uniform draws that one sample needs in training. The module's
-            forward then takes them as its second argument (None outside training). A module whose
-            own layers draw, such as ``nn.Dropout``, runs on the sequential engine only.
+            forward then takes them as its second argument (None outside training). A module
+            without has its ``nn.Dropout`` layers replaced by ones that draw by name
+            (`ebbflow.models.dropout`). One whose layers draw in other ways, such as
+            ``nn.AlphaDropout``, runs on the sequential engine only.
         channels_last: Whether images are laid out with the channels last, which makes convolutions
             faster on a CPU. The module must not use ``view`` then.
 
@@ -190,6 +198,10 @@ def from_module(
     8
     """
     template = _built(build, _TEMPLATE_SEED)
+    draws: SampleDraws | None = None
+    if noise is None:
+        template, draws, layers = with_named_dropout(template)
+        noise = (layers,) if draws is not None else None
     layout = vector.layout_of(_trained(template))
     if not layout.names:
         raise EbbflowError(
@@ -199,7 +211,7 @@ def from_module(
     parts = list(template.modules())
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
     batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
-    own = _OwnCopy(template)
+    own = _OwnCopy(template, draws)
 
     def initial(draw: torch.Generator) -> ModelState:
         fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
@@ -221,7 +233,7 @@ def from_module(
             hints=EngineHints(
                 vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
                 vectorise_on_gpu=vectorise is not False,
-                own_draws=any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts),
+                own_draws=draws_itself(template),
                 at_precision=at_precision,
             ),
         )

@@ -81,15 +81,17 @@ def _by_transition(rows: Sequence[Measured], table: Table) -> Iterator[tuple[str
 
 def _window_table(metrics: RunMetrics, rows: Sequence[WindowAccuracy]) -> Table:
     first = rows[0]
+    better = f"{metrics.reference} {'higher' if metrics.judge.higher else 'lower'} by"
     table = _started(
-        f"{first.algorithm}, accuracy (%) over the first {first.window} rounds",
+        f"{first.algorithm}, {metrics.judge.title} over the first {first.window} rounds",
         _seeds_note(len(first.accuracies)),
-        (SESSION, "method", "accuracy", "interval", f"{metrics.reference} higher by", "p"),
+        (SESSION, "method", metrics.judge.name, "interval", better, "p"),
     )
     ours = {row.transition: row for row in rows if row.method == metrics.reference}
     for name, row in _by_transition(rows, table):
         reference = ours[row.transition].accuracies
-        apart = [us - them for us, them in zip(reference, row.accuracies, strict=True)]
+        rising = metrics.judge.rising
+        apart = [rising(us - them) for us, them in zip(reference, row.accuracies, strict=True)]
         same = row.method == metrics.reference
         difference = "" if same else f"{statistics.fmean(apart):+.2f}"
         p = "" if same else _p(paired_test(reference, row.accuracies))
@@ -127,7 +129,8 @@ def _speed_table(metrics: RunMetrics, rows: Sequence[Speed]) -> Table:
 
 
 def _gain_table(metrics: RunMetrics, rows: Sequence[Gain], seeds: Sequence[int]) -> Table:
-    whose = f"accumulated accuracy gain of {metrics.reference} over others (points)"
+    points = " (points)" if metrics.judge.percent else ""
+    whose = f"accumulated {metrics.judge.name} gain of {metrics.reference} over others{points}"
     table = _started(
         f"{rows[0].algorithm}, {whose}",
         f"a sum over the session's rounds; {_seeds_note(len(seeds))}",

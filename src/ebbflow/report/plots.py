@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import JUDGES, Judge
 from ebbflow.core.names import printable, shortened
 from ebbflow.runs.records import Round
 from ebbflow.runs.summary import Curve
@@ -49,8 +50,12 @@ def drawable(text: str, most: int = 24) -> str:
     return shortened(printable(text), most).replace("$", r"\$")
 
 
-def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
+def accuracy_picture(
+    rounds: Sequence[Round], path: Path, title: str, judge: Judge = JUDGES["accuracy"]
+) -> None:
     """Draw accuracy over all rounds with the session boundaries, in a panel for each algorithm.
+
+    With another ``judge``, that measure is drawn.
 
     Lines are means over seeds; bands span from the lowest to the highest seed.
     """
@@ -74,10 +79,12 @@ def accuracy_picture(rounds: Sequence[Round], path: Path, title: str) -> None:
                 fontsize=8,
                 color="0.4",
             )
-        axis.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 100))
+        axis.set(xlabel="round", ylabel=judge.title)
+        if judge.percent:
+            axis.set(ylim=(0, 100))
         axis.set_title(f"{title}, {algorithm}", pad=18, fontsize=11, loc="left")
         axis.margins(x=0.01)
-        axis.legend(loc="lower right", frameon=False)
+        axis.legend(loc="lower right" if judge.higher else "upper right", frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -9,15 +9,20 @@ from typing import Any
 from rich.table import Table
 
 from ebbflow.analysis.metrics import mean_and_deviation
+from ebbflow.core.judging import JUDGES, Judge
 
 SummaryRow = dict[str, Any]
+ACCURACY = JUDGES["accuracy"]
 
 NONE = (math.nan, math.nan)
 """The score of a method that ended before."""
 
 
 def comparison_tables(
-    rows: Sequence[SummaryRow], algorithms: Sequence[str], methods: Sequence[str]
+    rows: Sequence[SummaryRow],
+    algorithms: Sequence[str],
+    methods: Sequence[str],
+    judge: Judge = ACCURACY,
 ) -> list[Table]:
     """Return a table for each algorithm and window: methods by transitions, the best in bold."""
     chosen = [row for row in rows if row["transition"] is not None]
@@ -28,7 +33,8 @@ def comparison_tables(
         _table(
             [r for r in chosen if (r["algorithm"], r["window"]) == (algorithm, window)],
             methods,
-            f"{algorithm}, accuracy (%) over the first {window} rounds",
+            f"{algorithm}, {judge.title} over the first {window} rounds",
+            judge,
         )
         for algorithm, window in pairs
     ]
@@ -45,7 +51,10 @@ REACHED = {
 
 
 def device_tables(
-    rows: Sequence[SummaryRow], algorithms: Sequence[str], methods: Sequence[str]
+    rows: Sequence[SummaryRow],
+    algorithms: Sequence[str],
+    methods: Sequence[str],
+    judge: Judge = ACCURACY,
 ) -> list[Table]:
     """Return a table for each algorithm of what final models achieve on the devices' own tests.
 
@@ -57,11 +66,14 @@ def device_tables(
     for algorithm in algorithms:
         own = [row for row in chosen if row["algorithm"] == algorithm]
         if own:
-            tables.append(_device_table(own, methods, f"{algorithm}, accuracy (%) at the end"))
+            title = f"{algorithm}, {judge.title} at the end"
+            tables.append(_device_table(own, methods, title, judge))
     return tables
 
 
-def _device_table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
+def _device_table(
+    rows: Sequence[SummaryRow], methods: Sequence[str], title: str, judge: Judge
+) -> Table:
     table = Table(
         title=title,
         caption="means over transitions and seeds; spread: standard deviation between devices",
@@ -74,11 +86,11 @@ def _device_table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str
         own = [row for row in rows if row["method"] == method]
         if own:
             means = (math.fsum(row[key] for row in own) / len(own) for key in REACHED)
-            table.add_row(method, *(f"{mean:.2f}" for mean in means))
+            table.add_row(method, *map(judge.shown, means))
     return table
 
 
-def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Table:
+def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str, judge: Judge) -> Table:
     transitions = sorted({(row["transition"], row["session"]) for row in rows})
     seeds = len({row["seed"] for row in rows})
     scores = {}
@@ -87,8 +99,9 @@ def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Ta
             own = [r["accuracy"] for r in rows if r["method"] == method and r["transition"] == k]
             # A mean over fewer seeds than the others' would be no comparison.
             scores[method, k] = mean_and_deviation(own) if len(own) == seeds else NONE
+    pick = max if judge.higher else min
     best = {
-        k: max((scores[m, k][0] for m in methods if scores[m, k] is not NONE), default=math.nan)
+        k: pick((scores[m, k][0] for m in methods if scores[m, k] is not NONE), default=math.nan)
         for k, _ in transitions
     }
     note = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
@@ -102,15 +115,17 @@ def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str) -> Ta
         table.add_row(
             method,
             *(
-                _cell(*scores[method, k], bold=scores[method, k][0] == best[k])
+                _cell(*scores[method, k], judge, bold=scores[method, k][0] == best[k])
                 for k, _ in transitions
             ),
         )
     return table
 
 
-def _cell(mean: float, deviation: float, *, bold: bool) -> str:
+def _cell(mean: float, deviation: float, judge: Judge, *, bold: bool) -> str:
     if math.isnan(mean):
         return "–"
-    text = f"{mean:.2f}" if math.isnan(deviation) else f"{mean:.2f} ± {deviation:.2f}"
+    text = judge.shown(mean)
+    if not math.isnan(deviation):
+        text += f" ± {judge.shown(deviation)}"
     return f"[bold]{text}[/]" if bold else text
