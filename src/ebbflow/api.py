@@ -15,6 +15,7 @@ from ebbflow.core.errors import unknown
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.python_data import from_python
+from ebbflow.models.own import OWN, OwnModel, handed_over
 from ebbflow.plugins import load_configured, load_recorded, trust_recorded
 from ebbflow.report.progress import progress_display
 from ebbflow.runs.configuration import read_config
@@ -31,6 +32,7 @@ def compare(
     preset: str | Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
     plugins: Sequence[Path | str] = (),
+    model: OwnModel | None = None,
     out: Path | str | None = None,
     progress: bool = False,
     **shortcuts: Any,
@@ -43,6 +45,8 @@ def compare(
         preset: Names of presets; later ones win.
         settings: Any dotted configuration keys, as in ``{"parameters.warm_start.scale": 5}``.
         plugins: Python files that register algorithms, starts and more.
+        model: An ``nn.Module``, which every seed starts from as it is, a function without arguments
+            that makes one, called anew for every seed, or a `Model`.
         out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
         **shortcuts: The command line's shortcuts: label, device_column, test_split, algorithm,
@@ -61,12 +65,14 @@ def compare(
         layers.add_key(SHORTCUTS[name], value, f"argument {name}")
     for key, value in (settings or {}).items():
         layers.add_key(key, value, "argument settings")
+    if model is not None:
+        layers.add_key("model.kind", OWN, "argument model")
     load_configured(layers, plugins)
     resolved = layers.config()
     for note in layers.notes:
         warnings.warn(note, FutureWarning, stacklevel=2)
     loaded = _loaded(dataset, resolved.data)
-    with closing(progress_display(resolved)) as display:
+    with closing(progress_display(resolved)) as display, handed_over(model, resolved.task):
         callbacks = [display] if progress else []
         folder = None if out is None else Path(out)
         if folder is not None:
@@ -84,17 +90,18 @@ def resume(
     *,
     dataset: Data | None = None,
     plugins: Sequence[Path | str] = (),
+    model: OwnModel | None = None,
     progress: bool = False,
 ) -> Records:
     """Resume a run from its last checkpoint and return all of its records.
 
-    ``dataset`` is only needed if the run was started with data from Python, and ``plugins`` if the
-    run needs some that were never run on this account, or that have changed.
+    ``dataset`` and ``model`` are only needed if the run was started with them from Python, and
+    ``plugins`` if it needs some that were never run on this account, or that have changed.
     """
     config = read_config(Path(folder))
     load_recorded(config.plugins, plugins)
     loaded = _loaded(dataset, config.data)
-    with closing(progress_display(config)) as display:
+    with closing(progress_display(config)) as display, handed_over(model, config.task):
         callbacks = [display] if progress else []
         return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
 

@@ -26,7 +26,7 @@ from ebbflow.data.distributions import DISTRIBUTIONS
 from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
 from ebbflow.engines.failures import memory_lack_named
-from ebbflow.models import MODELS, at_precision, lacking_warnings, load_weights
+from ebbflow.models import MODELS, OF_ONE_INPUT, at_precision, lacking_warnings, load_weights
 from ebbflow.recording import Recorder, Saved, restore, rewind, without_ended
 from ebbflow.runs import records, retention
 from ebbflow.runs.checkpoint import check_complete
@@ -322,10 +322,12 @@ def _check_device(name: str) -> None:
 
 def build_world(config: Config, dataset: Dataset, seed: int) -> World:
     """Return what all methods share under one seed."""
-    sample_shape = tuple(dataset.train.x.shape[1:])
+    sample_shape: Any = dataset.inputs or tuple(dataset.train.x.shape[1:])
     kind = config.model.kind
     refuse_texts(dataset, kind)
     parameters = config.parameters.get(kind, {})
+    if dataset.inputs is not None and kind in OF_ONE_INPUT:
+        sample_shape = (dataset.inputs.total,)  # one after another
     built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
     model = replace(at_precision(built, config.precision), task=task_of(config, dataset))
     if config.privacy.clip is not None and model.buffer_layout.total:

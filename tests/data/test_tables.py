@@ -53,8 +53,8 @@ def test_numbers_are_standardised_by_the_training_set(tmp_path: Path) -> None:
     test = write_csv(tmp_path / "b.csv", "x,y", "9,0", ",1")
     data = load(str(train), choices=Choices(label="y", test=str(test)))
     deviation = float(np.std([1, 3, 5]))
-    expected = [[-2 / deviation, 0], [0, 0], [2 / deviation, 0], [0, 1]]
-    assert data.train.x.flatten().tolist() == pytest.approx(sum(expected, []), rel=1e-6)
+    expected = [-2 / deviation, 0, 0, 0, 2 / deviation, 0, 0, 1]
+    assert data.train.x.flatten().tolist() == pytest.approx(expected, rel=1e-6)
     assert data.test.x.flatten().tolist() == pytest.approx([6 / deviation, 0, 0, 1], rel=1e-6)
     assert (data.labels, data.devices, data.train.device) == ((), (), None)
 

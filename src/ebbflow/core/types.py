@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ebbflow.core.packing import InputLayout
 from ebbflow.core.tasks import CLASSES, Task
 
 Theta = Tensor
@@ -241,6 +242,7 @@ class Dataset:
         labels: The names of the labels, by number, if they have names.
         notes: Sentences on what was done to a user's data to make it this, for the user to read.
         scale: Mean and standard deviation by which numbers to predict were standardised, if so.
+        inputs: Where the inputs of a sample lie in its vector, if it has several.
     """
 
     name: str
@@ -251,6 +253,7 @@ class Dataset:
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     scale: tuple[float, float] | None = None
+    inputs: InputLayout | None = None
 
     @property
     def kinds(self) -> int:

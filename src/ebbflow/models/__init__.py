@@ -42,8 +42,12 @@ for _name, _factory in (
 ):
     register_model(_name, _factory)
 
+OF_ONE_INPUT = frozenset(MODELS)
+"""Models that see several inputs of a sample as one vector."""
+
 __all__ = [
     "MODELS",
+    "OF_ONE_INPUT",
     "at_precision",
     "cnn",
     "embedding",

@@ -68,7 +68,8 @@ def kept_units(noise: Tensor, units: int, p: float, place: int) -> Tensor:
     for shift, factor in ((30, _SECOND), (27, _FIRST), (31, _GOLDEN)):
         mixed = (mixed ^ (mixed >> shift)) * factor
     drawn: Tensor = (mixed >> (63 - _BITS)) & (2**_BITS - 1)
-    return drawn >= p * 2**_BITS
+    kept: Tensor = drawn >= p * 2**_BITS
+    return kept
 
 
 def with_named_dropout(module: nn.Module) -> tuple[nn.Module, SampleDraws | None, int]:

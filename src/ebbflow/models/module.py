@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.packing import InputLayout, unpacked
 from ebbflow.core.types import (
     Buffers,
     Cotangent,
@@ -94,6 +95,7 @@ class _Functions:
     buffer_layout: Layout
     channels_last: bool
     lower: bool
+    inputs: InputLayout | None = None
 
     def forward(
         self, theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, train: bool
@@ -141,14 +143,28 @@ class _Functions:
         """Call the module, which updates the running statistics in place."""
         module = self.own.on(x.device).train(train)
         counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
-        given = (x,) if noise is None or self.own.draws is not None else (x, noise)
+        args, named = self._given(x, noise)
         if self.own.draws is not None:
             self.own.draws.noise = noise
         with in_bfloat16(x.device) if self.lower and train else nullcontext():
-            result = functional_call(module, {**parameters, **running, **counters}, given)
+            result = functional_call(module, {**parameters, **running, **counters}, args, named)
         output = _as_output(result, self.name)
         dtype = next(iter(parameters.values())).dtype
         return Output(output.logits.to(dtype), output.features.to(dtype))
+
+    def _given(
+        self, x: Tensor, noise: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Return the arguments of the module's forward: several inputs are told apart again."""
+        args: tuple[Tensor, ...] = (x,)
+        named: dict[str, Tensor] = {}
+        if self.inputs is not None:
+            named = unpacked(x, self.inputs)
+            args = () if self.inputs.named else tuple(named.values())
+            named = named if self.inputs.named else {}
+        if noise is not None and self.own.draws is None:
+            args = (*args, noise)
+        return args, named
 
 
 def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
@@ -172,6 +188,7 @@ def from_module(
     vectorise: bool | None = None,
     noise: tuple[int, ...] | None = None,
     channels_last: bool = False,
+    inputs: InputLayout | None = None,
 ) -> Model:
     """Return the module that ``build()`` makes as a model.
 
@@ -192,6 +209,8 @@ def from_module(
             ``nn.AlphaDropout``, runs on the sequential engine only.
         channels_last: Whether images are laid out with the channels last, which makes convolutions
             faster on a CPU. The module must not use ``view`` then.
+        inputs: Where several inputs lie in a sample's vector; the module's forward takes them by
+            keyword, or in order.
 
     >>> model = from_module(lambda: nn.Linear(3, 2))
     >>> model.layout.total
@@ -220,7 +239,7 @@ def from_module(
 
     def at_precision(precision: Precision) -> Model:
         lower = precision == "bf16"
-        functions = _Functions(name, own, layout, buffer_layout, channels_last, lower)
+        functions = _Functions(name, own, layout, buffer_layout, channels_last, lower, inputs)
         return Model(
             name=name,
             layout=layout,

@@ -1,0 +1,96 @@
+"""A module that a program hands over, as the model of a run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.packing import InputLayout
+from ebbflow.core.types import Model
+from ebbflow.models.module import from_module
+
+OWN = "own_module"
+"""What ``model.kind`` calls it."""
+
+OwnModel = nn.Module | Callable[[], nn.Module] | Model
+"""A module, which every run starts from as it is; what makes one, drawn anew for every seed; or a
+`Model`."""
+
+
+def own_factory(model: OwnModel, task: str) -> Callable[..., Model]:
+    """Return the factory that gives this model whatever the shape of a sample is."""
+    if isinstance(model, Model):
+        return lambda shape, classes: model
+    if isinstance(model, nn.Module):
+        given = model
+
+        def build() -> nn.Module:
+            return copy.deepcopy(given)
+
+        called = type(model).__name__
+    elif callable(model):
+        build, called = model, getattr(model, "__name__", "module")
+    else:
+        raise EbbflowError(
+            f"model is a {type(model).__name__}: give an nn.Module, what makes one, or a Model"
+        )
+
+    def made() -> nn.Module:
+        module = build()
+        if not isinstance(module, nn.Module):
+            raise EbbflowError(
+                f"{called}() returned a {type(module).__name__}: give a function that returns an "
+                "nn.Module"
+            )
+        return Fitted(module, task) if task in ("binary", "regression") else module
+
+    def factory(shape: tuple[int, ...] | InputLayout, classes: int) -> Model:
+        inputs = shape if isinstance(shape, InputLayout) else None
+        return from_module(made, called, inputs=inputs)
+
+    return factory
+
+
+class Fitted(nn.Module):
+    """A module whose single output is brought to the form that its task has.
+
+    A logit z for one of two classes becomes the pair (0, z), which has the same loss; a number per
+    sample becomes a row of one.
+    """
+
+    def __init__(self, module: nn.Module, task: str) -> None:
+        super().__init__()
+        self.module, self.task = module, task
+
+    def forward(self, *args: Tensor, **named: Tensor) -> Any:
+        """Return the module's outputs, with its features if it has some."""
+        result = self.module(*args, **named)
+        logits, *features = result if isinstance(result, tuple) else (result,)
+        if not isinstance(logits, Tensor):
+            return result
+        if logits.dim() == 1:
+            logits = logits.unsqueeze(-1)
+        if self.task == "binary" and logits.shape[-1] == 1:
+            logits = torch.cat([torch.zeros_like(logits), logits], -1)
+        return (logits, *features) if features else logits
+
+
+@contextmanager
+def handed_over(model: OwnModel | None, task: str) -> Iterator[None]:
+    """Let ``model.kind`` name a model for as long as a run lasts."""
+    from ebbflow.models import MODELS, register_model  # noqa: PLC0415 - it imports this package
+
+    if model is None:
+        yield
+        return
+    register_model(OWN, own_factory(model, task))
+    try:
+        yield
+    finally:
+        MODELS.unregister(OWN)
