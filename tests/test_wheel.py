@@ -91,7 +91,7 @@ def test_the_wheel_holds_no_publication_no_benchmark_and_no_table(wheel: Path) -
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if re.search("bench|chang2025|reproduc|published", name)] == []
     kinds = {Path(name).suffix for name in names if not name.startswith(DIST_INFO)}
-    assert kinds == {".c", ".md", ".npz", ".py", ".toml", ".typed"}
+    assert kinds == {".c", ".md", ".npz", ".py", ".toml", ".txt", ".typed"}
     assert [name for name in names if name.endswith(".npz")] == ["ebbflow/data/files/digits.npz"]
     assert [name for name in names if name.endswith(".md")] == [
         "ebbflow/data/files/DIGITS_LICENSE.md"

@@ -10,8 +10,10 @@ from typing import Any
 
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
+from ebbflow.config.resolved import Config
 from ebbflow.config.schema import SHORTCUTS, DataSettings, as_list
 from ebbflow.core.errors import unknown
+from ebbflow.core.judging import TaskName
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.python_data import from_python
@@ -71,7 +73,7 @@ def compare(
     resolved = layers.config()
     for note in layers.notes:
         warnings.warn(note, FutureWarning, stacklevel=2)
-    loaded = _loaded(dataset, resolved.data)
+    loaded = _loaded(dataset, resolved)
     with closing(progress_display(resolved)) as display, handed_over(model, resolved.task):
         callbacks = [display] if progress else []
         folder = None if out is None else Path(out)
@@ -100,7 +102,7 @@ def resume(
     """
     config = read_config(Path(folder))
     load_recorded(config.plugins, plugins)
-    loaded = _loaded(dataset, config.data)
+    loaded = _loaded(dataset, config)
     with closing(progress_display(config)) as display, handed_over(model, config.task):
         callbacks = [display] if progress else []
         return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
@@ -112,6 +114,7 @@ def dataset(
     test: object = None,
     column: str | None = None,
     name: str = "custom",
+    task: TaskName = "classes",
     **choices: Any,
 ) -> Dataset:
     """Return a data set from data of your own, for `compare` and to look at (``notes``).
@@ -122,6 +125,7 @@ def dataset(
         test: The test samples, if ``data`` does not hold them, in the same form.
         column: The column or key that holds the inputs, if its name does not tell.
         name: What messages and records call the data set.
+        task: What is to be predicted, as the key of a configuration.
         **choices: Keys of ``[data]`` in a configuration, such as label, device and test_split.
 
     >>> import numpy as np
@@ -135,10 +139,11 @@ def dataset(
         layers.add_key(f"data.{key}", list(value) if isinstance(value, tuple) else value, key)
     settings = layers.config().data
     if isinstance(data, str | Path):
-        return datasets.configured(str(data), settings)
+        return datasets.configured(str(data), settings, task=task)
     if isinstance(data, Dataset):
         return data
-    return from_python(data, datasets.chosen(settings), test=test, column=column, name=name)
+    chosen = datasets.chosen(settings, task=task)
+    return from_python(data, chosen, test=test, column=column, name=name)
 
 
 def _name_of(data: Data) -> str:
@@ -147,10 +152,10 @@ def _name_of(data: Data) -> str:
     return data.name if isinstance(data, Dataset) else "custom"
 
 
-def _loaded(data: Data | None, settings: DataSettings) -> Dataset | None:
+def _loaded(data: Data | None, config: Config) -> Dataset | None:
     """Return data from Python; a name or a path is loaded with the experiment."""
     if data is None or isinstance(data, str | Path):
         return None
     if isinstance(data, Dataset):
         return data
-    return from_python(data, datasets.chosen(settings))
+    return from_python(data, datasets.chosen(config.data, task=config.task))

@@ -296,7 +296,9 @@ def _first_world(config: Config, dataset: Dataset | None) -> World:
     _check_device(config.device)
     if dataset is None:
         natural = config.partition.kind == "natural"
-        dataset = datasets.configured(config.dataset, config.data, owners_needed=natural)
+        dataset = datasets.configured(
+            config.dataset, config.data, owners_needed=natural, task=config.task
+        )
     train, test = (
         replace(split, x=split.x.to(config.device), y=split.y.to(config.device))
         for split in (dataset.train, dataset.test)

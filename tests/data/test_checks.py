@@ -87,5 +87,5 @@ def test_a_run_warns_before_anything_else_under_every_seed() -> None:
     events = compare(data, seeds=[1, 2], sessions=2, rounds=1, devices=2, overlap=1.0).events
     warnings = [event for event in events if event["event"] == "warning"]
     assert events[:2] == warnings[:2]
-    assert [(event["seed"], event["session"]) for event in warnings] == [(1, 1)] * 2 + [(2, 1)] * 2
+    assert [(event["seed"], event["session"]) for event in warnings] == [(1, 1)] * 3 + [(2, 1)] * 3
     assert [event["text"] for event in warnings[:2]] == list(data_warnings(data, "mine"))

@@ -539,9 +539,9 @@ class Stream(IterableDataset[Any]):
     [
         (Items((torch.zeros(2), 0), torch.zeros(2)), "Item 1 of the test data is a Tensor;"),
         (Items((torch.zeros(2), 0, 1)), "Item 0 of the test data is a tuple of 3"),
-        (Items((torch.zeros(2), 0.5)), "Item 0 of the test data has a label of type float"),
+        (Items((torch.zeros(2), 0.5)), "the labels y of test are of type float64"),
         (Items((torch.zeros(2), True)), "has a label of type bool"),
-        (Items((torch.zeros(2), torch.zeros(2))), "has a label of type Tensor"),
+        (Items((torch.zeros(2), torch.zeros(2))), "the labels y of test are of type float32"),
         (Items(("image", 0)), "Item 0 of the test data has an input of type str"),
         (
             Items((torch.zeros(2), 0), (torch.zeros(3), 0)),

@@ -41,6 +41,7 @@ def test_an_intact_run_has_no_findings(whole: Path, half: Path, tmp_path: Path) 
     assert verify(old) == []
 
 
+@pytest.mark.filterwarnings("ignore::ebbflow.core.errors.EbbflowWarning")
 def test_every_flipped_bit_in_every_file_is_found(half: Path, tmp_path: Path) -> None:
     draw = random.Random(1)
     run = copied(half, tmp_path)

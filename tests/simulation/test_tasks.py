@@ -138,7 +138,7 @@ def test_measures_are_recorded_and_the_first_one_judges() -> None:
 
 def test_numbers_are_reported_in_the_users_units() -> None:
     data = made("regression")
-    scaled = replace(data, scale=(100.0, 50.0))
+    scaled = replace(data, scale=((100.0, 100.0), (50.0, 50.0)))
     one, other = (run(config_of("regression"), dataset=each) for each in (data, scaled))
     for a, b in zip(one.rounds, other.rounds, strict=True):
         assert b.accuracy == pytest.approx(50 * a.accuracy)
@@ -199,3 +199,16 @@ def test_an_objective_of_ones_own_is_for_classes() -> None:
         for_task(Algorithm("mine", objective=own), REGRESSION)
     world = build_world(config_of("regression"), made("regression"), 1)
     assert methods_of(world)
+
+
+def test_a_measure_without_a_value_stops_the_run_with_a_sentence() -> None:
+    data = made("binary")
+    same = replace(data, test=replace(data.test, y=torch.ones_like(data.test.y)))
+    with pytest.raises(EbbflowError, match="the measure auc has no value on the test samples"):
+        run(config_of("binary", "metrics=['auc']"), dataset=same)
+
+
+def test_outputs_that_are_not_finite_have_the_worst_score() -> None:
+    task = replace(REGRESSION, metrics=("rmse", "r2"))
+    found = task.measured(torch.tensor([[torch.nan], [1.0]]), torch.zeros(2, 1))
+    assert found["rmse"] > 1e300 and found["r2"] < -1e300

@@ -56,7 +56,7 @@ def planned_holdings(config: Config, dataset: Dataset | None = None) -> Holdings
     if kind not in KINDS:
         raise unknown(kind, KINDS, "partition", "partition.kind")
     if dataset is None:
-        dataset = datasets.configured(config.dataset, config.data)
+        dataset = datasets.configured(config.dataset, config.data, task=config.task)
     seed = config.seeds[0]
     title = f"{dataset.name}, {partition_kind(config, dataset)}, seed {seed}"
     plan = plan_sessions(config, dataset, seed)

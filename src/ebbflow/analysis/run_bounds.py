@@ -187,7 +187,7 @@ def examine(
     config = chosen(folder, seeds)
     if zeta_1 < 1:
         raise EbbflowError(f"--zeta1 {zeta_1:g} is below 1, which Assumption 2 excludes: raise it")
-    data = datasets.configured(config.dataset, config.data)
+    data = datasets.configured(config.dataset, config.data, task=config.task)
     before = records.read_sealed(folder / records.ENVIRONMENT).get("dataset", {})
     if before.get("digest") not in (None, fingerprint(data)):
         raise EbbflowError(

@@ -87,7 +87,7 @@ def _counted(config: Config) -> ModelSize:
 
     builder = BUILDERS.find(config.model.kind, "model.kind")
     try:
-        choices = datasets.chosen(config.data)
+        choices = datasets.chosen(config.data, task=config.task)
         data = datasets.load(config.dataset, limit_train=1, limit_test=1, choices=choices)
     except EbbflowError as error:
         raise EbbflowError(

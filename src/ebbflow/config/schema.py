@@ -497,6 +497,8 @@ class Settings(Section):
 
 SHORTCUTS = {
     "dataset": "dataset",
+    "task": "task",
+    "metrics": "metrics",
     "label": "data.label",
     "device_column": "data.device",
     "test_split": "data.test_split",

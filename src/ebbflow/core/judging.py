@@ -5,6 +5,7 @@ Settings, tables and pictures need no more than this; `ebbflow.core.measures` co
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,13 @@ class Judge(NamedTuple):
     title: str
     higher: bool = True
     percent: bool = True
+
+    @property
+    def worst(self) -> float:
+        """The value of predictions that are not even numbers."""
+        if self.percent:
+            return 0.0
+        return -sys.float_info.max if self.higher else sys.float_info.max
 
     def rising(self, value: float) -> float:
         """Return a value of which more is better: its negative, if less was.

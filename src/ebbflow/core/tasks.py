@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ebbflow.core import measures
+from ebbflow.core.judging import JUDGES
 from ebbflow.core.measures import Measure
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -50,7 +52,7 @@ class Task:
             tested by label.
         kept: What is kept of a test sample's outputs until measures are taken.
         metrics: The names of the measures that are reported; starts are judged by the first.
-        scale: Mean and standard deviation by which numbers were standardised, to report in the
+        scale: Means and standard deviations by which numbers were standardised, to report in the
             user's units.
     """
 
@@ -62,7 +64,7 @@ class Task:
     labels: bool = False
     kept: Callable[[Tensor, Tensor], Tensor] = lambda outputs, truth: outputs
     metrics: tuple[str, ...] = ()
-    scale: tuple[float, float] | None = None
+    scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @property
     def counted(self) -> bool:
@@ -70,10 +72,15 @@ class Task:
         return self.labels and self.metrics in ((), ("accuracy",))
 
     def measured(self, outputs: Tensor, truth: Tensor) -> dict[str, float]:
-        """Return every measure of what was kept of the outputs, in the user's units."""
+        """Return every measure of what was kept of the outputs, in the user's units.
+
+        Where outputs are not finite, a measure has its worst value; not a number where it has none.
+        """
+        if not bool(torch.isfinite(outputs).all()):
+            return {name: JUDGES[name].worst for name in self.metrics}
         found, true = outputs.double().cpu().numpy(), truth.cpu().numpy()
         if self.scale is not None:
-            mean, deviation = self.scale
+            mean, deviation = map(np.array, self.scale)
             found, true = found * deviation + mean, true * deviation + mean
         return {name: self.known[name](found, true) for name in self.metrics}
 

@@ -241,7 +241,7 @@ class Dataset:
         devices: The names of the devices that samples belong to, by number, if samples have owners.
         labels: The names of the labels, by number, if they have names.
         notes: Sentences on what was done to a user's data to make it this, for the user to read.
-        scale: Mean and standard deviation by which numbers to predict were standardised, if so.
+        scale: Means and standard deviations by which numbers to predict were standardised, if so.
         inputs: Where the inputs of a sample lie in its vector, if it has several.
     """
 
@@ -252,7 +252,7 @@ class Dataset:
     devices: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    scale: tuple[float, float] | None = None
+    scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     inputs: InputLayout | None = None
 
     @property

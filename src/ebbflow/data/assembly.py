@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import LABELLED, TaskName
 from ebbflow.core.names import printable
+from ebbflow.core.packing import InputLayout
 from ebbflow.core.types import Dataset, Examples, Pixels
 from ebbflow.data.choices import Inputs, listed
 from ebbflow.data.naming import (
@@ -23,6 +27,7 @@ from ebbflow.data.naming import (
     untrained_labels,
 )
 from ebbflow.data.splitting import held_out
+from ebbflow.data.truths import truths_of
 
 MAX_CLASSES = 100_000
 """More classes than this are a mistake, such as identifiers taken for labels."""
@@ -53,6 +58,8 @@ class Manner(NamedTuple):
         pixels: How pictures are normalised when they are used.
         labels: The names of labels that are numbers already.
         unlearnt: Whether labels may be in the test set only.
+        task: What is to be predicted.
+        layout: Where several inputs of a sample lie, if it has more than one.
         notes: Sentences on what was done before.
     """
 
@@ -61,12 +68,20 @@ class Manner(NamedTuple):
     pixels: Pixels | None = None
     labels: tuple[str, ...] = ()
     unlearnt: bool = False
+    task: TaskName = "classes"
+    layout: InputLayout | None = None
     notes: tuple[str, ...] = ()
 
 
-def divided(place: str, split: Split, share: float) -> tuple[Split, Split, tuple[str, ...]]:
+def divided(
+    place: str, split: Split, share: float, task: TaskName = "classes"
+) -> tuple[Split, Split, tuple[str, ...]]:
     """Set test samples aside; return the training set, the test set, and what was done."""
     checked = _checked_owners(place, split)
+    if task not in LABELLED:
+        _check_inputs(place, checked)
+        held = held_out(place, share, np.zeros(len(split.y), dtype=np.int64), checked.owners)
+        return checked.rows(~held.test), checked.rows(held.test), held.notes
     classes = one_hot_classes(split.y)
     y = split.y if classes is None else classes
     if y.ndim != 1 or len(y) != len(split.x):
@@ -80,6 +95,8 @@ def assemble(
 ) -> Dataset:
     """Check each split and both against each other, and return the data set."""
     manner = manner or Manner()
+    if manner.task not in LABELLED:
+        return _with_other_truth(name, place, train, test, manner)
     train, test, labels, notes = _class_numbers(place, train, test, manner.unlearnt)
     labels = labels or manner.labels
     for split in (train, test):
@@ -102,6 +119,32 @@ def assemble(
         labels=labels,
         # Columns and files may be called anything, and notes are shown in a terminal.
         notes=tuple(map(printable, (*manner.notes, *notes))),
+        inputs=manner.layout,
+    )
+
+
+def _with_other_truth(name: str, place: str, train: Split, test: Split, manner: Manner) -> Dataset:
+    """Return the data set of a task whose truth is not one class for each sample."""
+    for split in (train, test):
+        _check_inputs(place, split)
+    _check_alike(place, train, test)
+    found = truths_of(place, manner.task, train.y, test.y, train.y_name)
+    train, test, devices = _device_numbers(place, train, test)
+    nothing = np.zeros(0, dtype=np.int64)  # the truth is put in its place below
+
+    def examples(split: Split, truth: Tensor) -> Examples:
+        return replace(_examples(place, split._replace(y=nothing), manner), y=truth)
+
+    notes = (*manner.notes, *found.notes, *_told_of_whole_numbers(train, manner))
+    return Dataset(
+        name,
+        examples(train, found.train),
+        examples(test, found.test),
+        found.outputs,
+        devices=devices,
+        notes=tuple(map(printable, notes)),
+        scale=found.scale,
+        inputs=manner.layout,
     )
 
 
@@ -175,8 +218,8 @@ def _check_alike(place: str, train: Split, test: Split) -> None:
         )
 
 
-def _check_split(place: str, split: Split) -> None:
-    x, y = split.x, split.y
+def _check_inputs(place: str, split: Split) -> None:
+    x = split.x
     if x.dtype.kind not in "biuf":
         raise EbbflowError(
             f"{place}: {split.x_name} is of type {x.dtype}; save real numbers, as float32 or uint8."
@@ -185,6 +228,16 @@ def _check_split(place: str, split: Split) -> None:
         raise EbbflowError(
             f"{place}: {split.x_name} has shape {x.shape}; give it one row a sample, [N, ...]."
         )
+    if len(x) != len(split.y) and split.y.dtype.kind == "f":
+        raise EbbflowError(
+            f"{place}: {split.x_name} has {len(x)} samples and {split.y_name} has {len(split.y)}; "
+            "give both as many."
+        )
+
+
+def _check_split(place: str, split: Split) -> None:
+    _check_inputs(place, split)
+    x, y = split.x, split.y
     if y.dtype.kind not in "iu":
         raise EbbflowError(
             f"{place}: the labels {split.y_name} are of type {y.dtype}; "

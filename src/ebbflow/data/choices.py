@@ -6,6 +6,7 @@ import json
 from typing import Literal, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import TaskName
 from ebbflow.core.names import printable, shortened
 
 Inputs = Literal["auto", "numbers", "tokens", "words", "characters"]
@@ -25,6 +26,7 @@ class Choices(NamedTuple):
         size: The height and width that pictures get.
         vocabulary: The most tokens that texts are made of, padding and unknown ones included.
         owners_needed: Whether the run divides samples by their owners.
+        task: What is to be predicted.
     """
 
     label: str | None = None
@@ -36,12 +38,13 @@ class Choices(NamedTuple):
     size: tuple[int, int] | None = None
     vocabulary: int = 30_000
     owners_needed: bool = False
+    task: TaskName = "classes"
 
     def refuse_unused(self, used: set[str], what: str) -> None:
         """Raise an error if something was chosen that has no meaning for this kind of data."""
         for name, value in self._asdict().items():
             usual = self._field_defaults[name]
-            if name not in used | {"owners_needed"} and value != usual:
+            if name not in used | {"owners_needed", "task"} and value != usual:
                 raise EbbflowError(
                     f"data.{name} = {json.dumps(value)} has no use with {what}: leave it out"
                 )

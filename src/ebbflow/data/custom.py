@@ -58,7 +58,8 @@ def from_npz(path: Path | str, choices: Choices | None = None) -> Dataset:
         )
         for which in ("train", "test")
     )
-    return assemble(path.stem, str(path), train, test, Manner(choices.inputs, notes=notes))
+    manner = Manner(choices.inputs, task=choices.task, notes=notes)
+    return assemble(path.stem, str(path), train, test, manner)
 
 
 def _names(path: Path) -> list[str]:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import TaskName
 from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
@@ -84,7 +85,9 @@ def load(
     )
 
 
-def chosen(settings: DataSettings, owners_needed: bool = False) -> Choices:
+def chosen(
+    settings: DataSettings, owners_needed: bool = False, task: TaskName = "classes"
+) -> Choices:
     """Return how a configuration wants a user's own data to be read."""
     return Choices(
         label=settings.label,
@@ -96,16 +99,23 @@ def chosen(settings: DataSettings, owners_needed: bool = False) -> Choices:
         size=None if settings.size is None else (settings.size[0], settings.size[1]),
         vocabulary=settings.vocabulary,
         owners_needed=owners_needed,
+        task=task,
     )
 
 
-def configured(name: str, settings: DataSettings, *, owners_needed: bool = False) -> Dataset:
+def configured(
+    name: str,
+    settings: DataSettings,
+    *,
+    owners_needed: bool = False,
+    task: TaskName = "classes",
+) -> Dataset:
     """Load a data set as a configuration says."""
     return load(
         name,
         limit_train=settings.limit_train,
         limit_test=settings.limit_test,
-        choices=chosen(settings, owners_needed),
+        choices=chosen(settings, owners_needed, task),
     )
 
 

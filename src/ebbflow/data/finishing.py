@@ -38,7 +38,7 @@ def complete(
     train, test = splits
     notes = manner.notes
     if test is None:
-        train, test, told = divided(place, train, choices.test_share(place))
+        train, test, told = divided(place, train, choices.test_share(place), choices.task)
         notes += told
     inputs = choices.inputs
     if train.x.dtype == object:
@@ -49,7 +49,7 @@ def complete(
     if manner.pictures:
         pixels = measured_pixels(train.x)
         notes += (f"the pixels of {place} are normalised by {_described(pixels)}",)
-    manner = manner._replace(inputs=inputs, pixels=pixels, notes=notes)
+    manner = manner._replace(inputs=inputs, pixels=pixels, notes=notes, task=choices.task)
     return assemble(name, place, train, test, manner)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.packing import InputLayout, packed
 from ebbflow.data.assembly import Manner, Split
 from ebbflow.data.choices import listed
 from ebbflow.data.finishing import texts_array
@@ -47,11 +48,12 @@ class Gathered(NamedTuple):
     pictures: bool
     parts: Parts | None = None
     labels: tuple[str, ...] = ()
+    layout: InputLayout | None = None
 
     @property
     def manner(self) -> Manner:
         """How these samples become a data set's."""
-        return Manner(pictures=self.pictures, labels=self.labels)
+        return Manner(pictures=self.pictures, labels=self.labels, layout=self.layout)
 
 
 class Sample(NamedTuple):
@@ -157,6 +159,8 @@ def stack(samples: Sequence[Sample], split: str, like: Gathered | None = None) -
     labels: list[Any] = []
     owners: list[Any] = []
     texts = pictures = False
+    if samples and isinstance(samples[0].x, Mapping | tuple):
+        return _with_several_inputs(samples, split, like)
     if like is not None:
         texts, pictures = like.split.x.dtype == object, like.pictures
     elif samples:
@@ -170,7 +174,7 @@ def stack(samples: Sequence[Sample], split: str, like: Gathered | None = None) -
                 f"{inputs[0].dtype} of shape {inputs[0].shape}; bring all inputs to one form."
             )
         inputs.append(x)
-        labels.append(_name_or_number(sample.y, which, "label", "class"))
+        labels.append(_truth(sample.y, which))
         if sample.device is not None:
             owners.append(_name_or_number(sample.device, which, "device", "device"))
     if owners and len(owners) != len(inputs):
@@ -181,8 +185,50 @@ def stack(samples: Sequence[Sample], split: str, like: Gathered | None = None) -
     nothing = np.empty((0, 1), np.float32)
     x = texts_array(inputs) if texts else np.stack(inputs) if inputs else nothing
     whose = _as_array(owners, f"the devices of the {split} data") if owners else None
-    y = _as_array(labels, f"the labels of the {split} data")
+    y = _truths(labels, f"the labels of the {split} data")
     return Gathered(_split(split, x, y, whose), pictures)
+
+
+def _with_several_inputs(samples: Sequence[Sample], split: str, like: Gathered | None) -> Gathered:
+    """Bring samples with several inputs, by name or in order, into one array."""
+    first = samples[0].x
+    names = list(first) if isinstance(first, Mapping) else list(range(len(first)))
+    columns = []
+    for name in names:
+        picked = []
+        for index, sample in enumerate(samples):
+            try:
+                picked.append(sample._replace(x=sample.x[name]))
+            except (KeyError, IndexError, TypeError):
+                raise EbbflowError(
+                    f"Item {index} of the {split} data lacks the input {name!r}, which item 0 has; "
+                    "give all items the same inputs."
+                ) from None
+        columns.append(stack(picked, split))
+    named = isinstance(first, Mapping)
+    arrays = {str(name): each.split.x for name, each in zip(names, columns, strict=True)}
+    x, layout = packed(arrays if named else list(arrays.values()), f"the {split} data")
+    return columns[0]._replace(split=columns[0].split._replace(x=x), layout=layout)
+
+
+def _truth(value: Any, which: str) -> Any:
+    """Return what is to be predicted of a sample: a class, or else numbers."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        return to_numpy(value) if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.item()
+    if isinstance(value, float | list):
+        return np.asarray(value)
+    return _name_or_number(value, which, "label", "class")
+
+
+def _truths(values: list[Any], what: str) -> Array:
+    if not any(isinstance(value, np.ndarray) for value in values):
+        return _as_array(values, what)
+    shapes = {np.shape(value) for value in values}
+    if len(shapes) > 1 or any(isinstance(value, str) for value in values):
+        raise EbbflowError(f"{what} are not all of one form; give every sample as many numbers.")
+    return np.stack([np.asarray(value) for value in values])
 
 
 def _split(split: str, x: Array, y: Array, owners: Array | None) -> Split:

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.packing import InputLayout, packed
 from ebbflow.core.types import Dataset
 from ebbflow.data.assembly import Split
 from ebbflow.data.choices import Choices, listed
@@ -114,7 +115,7 @@ def _parts(data: Any, test: Any) -> tuple[Any, Any]:
             )
         return data["train"], data["test"] if test is None else test
     pair = isinstance(data, tuple | list) and len(data) == 2
-    pair = pair and not isinstance(data[0], Mapping)  # two samples, and not two data sets
+    pair = pair and not isinstance(data[0], Mapping)  # two samples or inputs, no data sets
     if pair and test is None and not _is_samples(data):
         return data[0], data[1]
     return data, test
@@ -124,6 +125,8 @@ def _is_samples(data: Any) -> bool:
     """Whether an object is ``(X, y)`` or ``(X, y, device)``: arrays, or lists, of equal length."""
     if not isinstance(data, Sequence) or isinstance(data, str) or len(data) not in (2, 3):
         return False
+    if isinstance(data[0], Mapping):  # several inputs, by name
+        return all(_is_array(part) for part in data[0].values())
     if not isinstance(data[0], list) or not isinstance(data[1], list):
         return _is_array(data[0])
     # Otherwise a list of samples for training, and one for testing.
@@ -139,13 +142,18 @@ def _gathered(data: Any, split: str, wanted: Wanted, like: Gathered | None = Non
                 f"the {split} data are arrays, whose parts have no names, such as "
                 f"{next(name for name in wanted if name)!r}: leave the name out"
             )
+        layout: InputLayout | None = None
+        if isinstance(data[0], Mapping):
+            inputs = {str(name): _array(part, f"{split} data") for name, part in data[0].items()}
+            packed_inputs, layout = packed(inputs, f"the {split} data")
+            data = (packed_inputs, *data[1:])
         x, y, *owners = (_array(part, f"{split} data") for part in data)
         if x.dtype.kind == "U" and x.ndim == 1:
             x = texts_array(x.tolist())
         named = Split(
             x, y, f"x of {split}", f"y of {split}", owners[0] if owners else None, "device"
         )
-        return Gathered(named, pictures=False)
+        return Gathered(named, pictures=False, layout=layout)
     if data is None or _is_array(data) or not hasattr(data, "__getitem__"):
         raise EbbflowError(f"the {split} data are of type {type(data).__name__}: {_FORMS}")
     return gather(data, split, wanted, like)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ebbflow.core.errors import EbbflowError, nearest
+from ebbflow.core.judging import LABELLED
 from ebbflow.core.types import Dataset
 from ebbflow.data.assembly import Manner, Split, assemble
 from ebbflow.data.choices import Choices, listed
@@ -15,6 +16,7 @@ from ebbflow.data.naming import Array
 from ebbflow.data.splitting import held_out
 from ebbflow.data.table_files import Table, read_table
 from ebbflow.data.targets import class_values
+from ebbflow.data.truths import truth_columns, truth_values
 from ebbflow.data.words import tokenise
 
 _USED = {"label", "device", "test", "test_split", "ignore", "inputs", "vocabulary"}
@@ -47,19 +49,22 @@ def from_tables(name: str, whole: Table, test: Table | None, choices: Choices) -
     kept = ["train", "train"]
     if test is None:
         owners = _owners(whole, choices.device)
-        values = class_values(whole, label)
+        values = _truth(whole, label, choices)
+        if choices.task not in LABELLED:
+            values = np.zeros(len(values), dtype=np.int64)
         held = held_out(whole.place, choices.test_share(whole.place), values, owners)
         whole, test = whole.rows(~held.test), whole.rows(held.test)
         notes += held.notes
     else:
         kept = [whole.place, test.place]
-    inputs = [column for column in whole.columns if column not in _set_aside(choices)]
+    aside = {*truth_columns(whole, label), choices.device, *choices.ignore}
+    inputs = [column for column in whole.columns if column not in aside]
     notes += _told_of_differences(whole, test, choices)
     encoded = _encoded(whole, test, inputs, choices)
     train_split, test_split = (
         Split(
             x,
-            class_values(table, label),
+            _truth(table, label, choices),
             f"the columns of {kept[at]}",
             f"column {label}",
             _owners(table, choices.device),
@@ -67,18 +72,23 @@ def from_tables(name: str, whole: Table, test: Table | None, choices: Choices) -
         )
         for at, (table, x) in enumerate(((whole, encoded.train), (test, encoded.test)))
     )
+    manner = Manner(encoded.inputs, task=choices.task, notes=(*notes, *encoded.notes))
+    if choices.task not in LABELLED:
+        return assemble(name, whole.place, train_split, test_split, manner)
     train_split, test_split = _alike(train_split, test_split)
     if len(np.unique(train_split.y)) < 2:
         raise EbbflowError(
             f"{whole.place}: column {label} holds the same label, {train_split.y[0]}, in all "
             "training samples, so that there is nothing to learn: choose another data.label"
         )
-    manner = Manner(encoded.inputs, notes=(*notes, *encoded.notes))
     return assemble(name, whole.place, train_split, test_split, manner)
 
 
-def _set_aside(choices: Choices) -> set[str | None]:
-    return {choices.label, choices.device, *choices.ignore}
+def _truth(table: Table, label: str, choices: Choices) -> Array:
+    """Return what is to be predicted."""
+    if choices.task in LABELLED:
+        return class_values(table, label)
+    return truth_values(table, label)
 
 
 def _alike(train: Split, test: Split) -> tuple[Split, Split]:
@@ -113,7 +123,8 @@ def _encoded(train: Table, test: Table, inputs: list[str], choices: Choices) -> 
 
 def _check_columns(table: Table, choices: Choices, label: str) -> None:
     """Raise an error if a column that a setting names is not there."""
-    named = [("label", label), ("device", choices.device)]
+    labels = [label] if choices.task in LABELLED else truth_columns(table, label)
+    named = [*(("label", each) for each in labels), ("device", choices.device)]
     for key, column in named + [("ignore", column) for column in choices.ignore]:
         if column is not None and column not in table.columns:
             close = nearest(column, table.columns)

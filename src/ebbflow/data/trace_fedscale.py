@@ -35,9 +35,8 @@ def refuse_pickle(path: Path, content: bytes) -> None:
         name = path.name
         raise EbbflowError(
             f"The trace {path} is a pickle, which can run code and is never read; if you trust it, "
-            f"convert it once with Python: `import json, pickle`, `trace = pickle.load(open("
-            f"{name!r}, 'rb'))`, `json.dump(trace, open({name + '.json'!r}, 'w'), default=float)`, "
-            f"and point `schedule.file` to {name}.json."
+            f"load it once with Python's own module for pickles, write what you get to {name}.json "
+            "by `json.dump(trace, file, default=float)`, and point `schedule.file` to that file."
         )
 
 

@@ -25,7 +25,11 @@ from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.privacy import PrivatePanel
 from ebbflow.simulation.rounds import run_probe, set_up_state
 from ebbflow.simulation.surveys import SimulatedPanel
-from ebbflow.simulation.testing import note_what_was_reached, session_test
+from ebbflow.simulation.testing import (
+    note_what_was_reached,
+    refuse_undefined,
+    session_test,
+)
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World, draw_round
 
@@ -62,6 +66,7 @@ def simulate(
         lockstep = Lockstep(world, tracks, engine)
         if first == 1:
             scores = lockstep.evaluate(test)()
+            refuse_undefined(world, session, scores)
             routes = lockstep.routes(draw_round(world, session, 1), session.rounds)
             events = start_events(world, session, tracks, scores, routes)
             for callback in callbacks:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.evaluate import hits, kept_outputs, labelled, picked
+from ebbflow.core.evaluate import Score, hits, kept_outputs, labelled, picked
 from ebbflow.core.judging import judge_of
 from ebbflow.core.tasks import Task
 from ebbflow.core.types import Examples, ModelState, Session
@@ -52,6 +52,18 @@ def session_test(world: World, session: Session) -> Examples:
             'give them some (data.test_split), or set evaluation to "labels" or "all"'
         )
     return own
+
+
+def refuse_undefined(world: World, session: Session, scores: Sequence[Score]) -> None:
+    """Raise an error if a measure has no value on the test samples of a session."""
+    for score in scores:
+        for name, value in score.measures.items():
+            if math.isnan(value):
+                raise EbbflowError(
+                    f"the measure {name} has no value on the test samples of session "
+                    f"{session.index}, which all have the same truth: leave it out of metrics, set "
+                    'evaluation to "all", or give the devices more test samples'
+                )
 
 
 def note_what_was_reached(world: World, session: Session, tracks: Sequence[Track]) -> None:
