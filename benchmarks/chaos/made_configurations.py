@@ -46,6 +46,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "device": ('"cpu"', '"cpu:0"', '"cpu:3"', '"cuda"', '"cuda:99"', '"meta"', '""'),
     "task": ('"classes"', '"binary"', '"regression"', '"multilabel"', '"tokens"'),
     "metrics": ("[]", '["auc"]', '["f1", "accuracy"]', '"rmse"', '["nothing"]'),
+    "loss": ('"mine"', '""', "3"),
     "evaluation": ('"labels"', '"devices"', '"all"', '"auto"'),
     "precision": ('"fp32"', '"bf16"'),
     "parameters": ("{}",),

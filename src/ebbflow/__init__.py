@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ebbflow.core.start import Start as Start
     from ebbflow.core.start import StartingPoint as StartingPoint
     from ebbflow.core.survey import SurveyPlan as SurveyPlan
+    from ebbflow.core.tasks import register_loss as register_loss
+    from ebbflow.core.tasks import register_metric as register_metric
     from ebbflow.core.types import Dataset as Dataset
     from ebbflow.core.types import Examples as Examples
     from ebbflow.core.types import Layout as Layout
@@ -81,6 +83,7 @@ _HOMES = {
     "ebbflow.core.rng": ["generator", "torch_generator"],
     "ebbflow.core.start": ["Situation", "Start", "StartingPoint"],
     "ebbflow.core.survey": ["SurveyPlan"],
+    "ebbflow.core.tasks": ["register_loss", "register_metric"],
     "ebbflow.core.types": [
         "Dataset",
         "Examples",

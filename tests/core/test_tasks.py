@@ -14,8 +14,17 @@ from torch import Tensor
 from torch.func import hessian, jacrev
 
 from ebbflow.core import measures
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import JUDGES, MEASURES, judge_of
-from ebbflow.core.tasks import PADDING, TASKS, Task, expanded_loss
+from ebbflow.core.tasks import (
+    PADDING,
+    TASKS,
+    Task,
+    expanded_loss,
+    register_loss,
+    register_metric,
+    with_loss,
+)
 
 SAMPLES, OUTPUTS, LENGTH, MODELS = 5, 4, 3, 3
 
@@ -164,3 +173,34 @@ def test_two_classes_are_a_single_logit() -> None:
     torch.testing.assert_close(TASKS["binary"].loss(pair, y), expected)
     slope = TASKS["binary"].slopes(pair, y).slope[:, 1]
     torch.testing.assert_close(slope, torch.sigmoid(z) - y)
+
+
+@every_task
+def test_a_loss_of_ones_own_is_expanded_like_the_tasks(task: Task) -> None:
+    """With the task's own loss handed over as a user's, derivatives are the same."""
+    outputs, truth = example(task, 3)
+    jacobian = torch.randn((*outputs.shape, MODELS), dtype=torch.float64)
+    counts = torch.rand(SAMPLES, dtype=torch.float64)
+    own = expanded_loss(with_loss(task, task.loss), outputs, truth, counts, jacobian)
+    for one, other in zip(own, expanded_loss(task, outputs, truth, counts, jacobian), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_negative_of_a_curvature_counts_as_zero() -> None:
+    def hollow(outputs: Tensor, truth: Tensor) -> Tensor:
+        return (outputs[:, 0].square() - outputs[:, 1].square()).flatten()
+
+    task = with_loss(TASKS["regression"], hollow)
+    jacobian = torch.eye(2, dtype=torch.float64)[None]
+    outputs = torch.ones(1, 2, dtype=torch.float64)
+    slope, curvature = expanded_loss(task, outputs, outputs, torch.ones(1).double(), jacobian)
+    assert slope.tolist() == [2.0, -2.0]
+    torch.testing.assert_close(curvature, torch.diag(torch.tensor([2.0, 0.0])).double())
+
+
+@pytest.mark.parametrize("name", ["accuracy", "no name", ""])
+def test_names_that_are_taken_or_no_names_are_refused(name: str) -> None:
+    with pytest.raises(EbbflowError):
+        register_metric(name, measures.rmse)
+    with pytest.raises(EbbflowError):
+        register_loss("no name", TASKS["regression"].loss)

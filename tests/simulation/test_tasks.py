@@ -15,7 +15,7 @@ from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm, cross_entropy
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.objectives import for_task
-from ebbflow.core.tasks import REGRESSION
+from ebbflow.core.tasks import LOSSES, REGRESSION
 from ebbflow.core.types import Dataset, Examples, Model
 from ebbflow.experiment import build_world, run
 from ebbflow.models import MODELS, from_module, register_model
@@ -171,7 +171,7 @@ def test_linear_regression_finds_the_least_squares(task: str = "regression") -> 
     ("task", "data", "settings", "sentence"),
     [
         ("classes", "regression", (), 'task = "classes" needs one class for each sample'),
-        ("binary", "classes", (), "is 3 classes"),
+        ("binary", "classes", (), "is one of 3 classes"),
         ("regression", "classes", (), 'task = "regression" needs numbers'),
         ("multilabel", "regression", (), "needs zeros and ones"),
         ("regression", "regression", ("partition.overlap=0.5",), "divides samples by their labels"),
@@ -212,3 +212,22 @@ def test_outputs_that_are_not_finite_have_the_worst_score() -> None:
     task = replace(REGRESSION, metrics=("rmse", "r2"))
     found = task.measured(torch.tensor([[torch.nan], [1.0]]), torch.zeros(2, 1))
     assert found["rmse"] > 1e300 and found["r2"] < -1e300
+
+
+def test_a_loss_of_ones_own_trains_every_start() -> None:
+    """Cross-entropy handed over gives what cross-entropy gives, up to rounding."""
+    LOSSES["mine"] = lambda outputs, truth: torch.nn.functional.cross_entropy(
+        outputs, truth, reduction="none"
+    )
+    try:
+        starts = "methods=['warm_start','previous','average']"
+        own = run(config_of("classes", "loss=mine", starts), dataset=made("classes")).rounds
+        usual = run(config_of("classes", starts), dataset=made("classes")).rounds
+        for one, other in zip(own, usual, strict=True):
+            assert one.loss == pytest.approx(other.loss, rel=1e-4)
+        learnt = run(config_of("classes", "loss=mine", "methods=['auto']"), dataset=made("classes"))
+        assert learnt.rounds
+    finally:
+        del LOSSES["mine"]
+    with pytest.raises(EbbflowError, match="'mine'"):
+        run(config_of("classes", "loss=mine"), dataset=made("classes"))

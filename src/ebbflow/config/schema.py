@@ -464,6 +464,7 @@ class Settings(Section):
     dataset: str = "digits"
     task: TaskName = "classes"
     metrics: Annotated[list[str], BeforeValidator(as_list)] = []
+    loss: str | None = None
     algorithm: Names = ["fedavg"]
     methods: Names = ["auto", "warm_start", "previous", "average"]
     seeds: Seeds = [100, 200, 300]

@@ -6,18 +6,21 @@ its derivatives in the outputs for the learned start, and the measures that test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import grad, hessian, vmap
 from torch.nn import functional
 
 from ebbflow.core import measures
-from ebbflow.core.judging import JUDGES
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import JUDGES, MEASURES, Judge
 from ebbflow.core.measures import Measure
+from ebbflow.core.names import is_name
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The loss of every sample, ``[B]``, from outputs ``[B, ...]`` and truth ``[B, ...]``."""
@@ -54,6 +57,8 @@ class Task:
         metrics: The names of the measures that are reported; starts are judged by the first.
         scale: Means and standard deviations by which numbers were standardised, to report in the
             user's units.
+        expanded: For a loss of one's own, its first and second derivative in the flattened outputs
+            of every sample, ``[B, O]`` and ``[B, O, O]``, in place of ``slopes``.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Task:
     kept: Callable[[Tensor, Tensor], Tensor] = lambda outputs, truth: outputs
     metrics: tuple[str, ...] = ()
     scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    expanded: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
     @property
     def counted(self) -> bool:
@@ -229,9 +235,80 @@ TOKENS = Task(
     kept=_token_kept,
 )
 
-TASKS: Mapping[str, Task] = {
+TASKS: dict[str, Task] = {
     task.name: task for task in (CLASSES, BINARY, MULTILABEL, REGRESSION, TOKENS)
 }
+
+
+LOSSES: dict[str, Loss] = {}
+"""Losses of your own, by the names you registered them under."""
+
+
+def register_loss(name: str, loss: Loss) -> None:
+    """Give a loss of your own a name, for the setting ``loss``.
+
+    Args:
+        name: What the setting calls it.
+        loss: Returns the loss of every sample, ``[B]``, from the outputs ``[B, ...]`` and the truth
+            ``[B, ...]``; made of torch's functions, so that it can be differentiated and mapped.
+    """
+    check_new(name, LOSSES, "loss")
+    LOSSES[name] = loss
+
+
+def register_metric(
+    name: str,
+    function: Measure,
+    tasks: Sequence[str] = tuple(MEASURES),
+    *,
+    higher: bool = True,
+    percent: bool = False,
+    title: str = "",
+) -> None:
+    """Give a measure of your own a name, for the setting ``metrics``.
+
+    Args:
+        name: What the setting and records call it.
+        function: From outputs and truth of all test samples, arrays of numpy, to a number. Outputs
+            of ``tokens`` are (log probability of the true token, whether it is the likeliest).
+        tasks: The tasks that have it.
+        higher: Whether more is better.
+        percent: Whether it lies between 0 and 100.
+        title: What tables call it; by default its name.
+    """
+    check_new(name, JUDGES, "metric")
+    JUDGES[name] = Judge(name, title or name, higher, percent)
+    for task in tasks:
+        MEASURES[task] = (*MEASURES[task], name)
+        TASKS[task] = replace(TASKS[task], known={**TASKS[task].known, name: function})
+
+
+def check_new(name: str, known: Mapping[str, object], what: str) -> None:
+    """Raise an error if a name is no name, or taken."""
+    if not is_name(name):
+        raise EbbflowError(f"{name!r} is no name for a {what}: use letters, digits, - and _")
+    if name in known:
+        raise EbbflowError(f"there is a {what} called {name!r} already: choose another name")
+
+
+def with_loss(task: Task, loss: Loss) -> Task:
+    """Return a task that lowers another loss; its measures stay.
+
+    The learned start takes derivatives of the loss in the outputs, and what is negative of the
+    second one as zero.
+    """
+
+    def alone(outputs: Tensor, truth: Tensor) -> Tensor:
+        return loss(outputs.unsqueeze(0), truth.unsqueeze(0))[0]
+
+    def expanded(outputs: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        slope = vmap(grad(alone))(outputs, truth).flatten(1)
+        size = slope.shape[1]
+        curved = vmap(hessian(alone))(outputs, truth).reshape(len(outputs), size, size)
+        values, vectors = torch.linalg.eigh(curved)
+        return slope, (vectors * values.clamp_min(0).unsqueeze(1)) @ vectors.mT
+
+    return replace(task, loss=loss, labels=False, expanded=expanded)
 
 
 def expanded_loss(
@@ -243,6 +320,11 @@ def expanded_loss(
     sample counts.
     """
     size = jacobian.shape[-1]
+    if task.expanded is not None:
+        own, curved = task.expanded(outputs, truth)
+        flat = jacobian.reshape(len(outputs), -1, size)
+        first = torch.einsum("b,bo,bok->k", counts, own, flat)
+        return first, torch.einsum("b,bop,bok,bpl->kl", counts, curved, flat, flat)
     slope, diagonal, ray, blocks = task.slopes(outputs, truth)
     along = jacobian.reshape(len(outputs), -1, size)
     weighted = diagonal.reshape(len(outputs), -1, 1) * along

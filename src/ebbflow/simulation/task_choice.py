@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from ebbflow.config.resolved import Config
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.judging import MEASURES
-from ebbflow.core.tasks import TASKS, Task
+from ebbflow.core.tasks import LOSSES, TASKS, Task, with_loss
 from ebbflow.core.types import Dataset
 from ebbflow.data.distributions import DISTRIBUTIONS
 
@@ -28,15 +28,20 @@ def task_of(config: Config, dataset: Dataset) -> Task:
     for problem in _problems(config, dataset):
         raise EbbflowError(problem)
     metrics = tuple(config.metrics) or MEASURES[config.task][:1]
-    return replace(TASKS[config.task], metrics=metrics, scale=dataset.scale)
+    task = replace(TASKS[config.task], metrics=metrics, scale=dataset.scale)
+    if config.loss is None:
+        return task
+    if config.loss not in LOSSES:
+        raise unknown(config.loss, LOSSES, "loss of your own", "loss")
+    return with_loss(task, LOSSES[config.loss])
 
 
 def _problems(config: Config, dataset: Dataset) -> Iterator[str]:
     task, y = config.task, dataset.train.y
     if not _fits(task, dataset):
-        held = "numbers" if y.is_floating_point() else f"{y.dtype} of shape {tuple(y.shape)}"
-        if task == "binary" and y.dim() == 1 and not y.is_floating_point():
-            held = f"{dataset.classes} classes"
+        held = "numbers" if y.is_floating_point() else "a row of whole numbers for each sample"
+        if y.dim() == 1 and not y.is_floating_point():
+            held = f"one of {dataset.classes} classes for each sample"
         yield (
             f'task = "{task}" needs {_TRUTH[task]}, and what is to be predicted in {dataset.name} '
             f"is {held}: set task to what it is, one of {', '.join(_TRUTH)}"
