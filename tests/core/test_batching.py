@@ -199,7 +199,7 @@ def with_dropout(convolves: bool = False) -> Model:
             nn.Flatten(),
             nn.Linear(108, 8),
             nn.ReLU(),
-            nn.Dropout(0.5),
+            nn.AlphaDropout(0.5),
             nn.Linear(8, CLASSES),
         ),
         "own-dropout",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import ebbflow
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import load
@@ -257,3 +258,30 @@ def test_texts_are_cut_padded_and_told() -> None:
         tokenise(["a"], ["b"], "numbers")
     assert tokenise(["ab", "cd"], ["xa"], "words").train.tolist() == [[2], [3]]
     assert tokenise(["ab", "cde"], ["xa"], "characters").test.tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize("kind", ["femnist", "shakespeare"])
+def test_two_hundred_devices_train_in_sessions(kind: str, tmp_path: Path) -> None:
+    """With LEAF's own keys: pictures of 784 numbers, and windows of 80 characters."""
+    text = "to be or not to be that is the question whether tis nobler in the mind to suffer " * 3
+
+    def samples(count: int) -> tuple[list[Any], list[Any]]:
+        if kind == "femnist":
+            return DRAW.random((count, 784)).round(2).tolist(), DRAW.integers(
+                5, size=count
+            ).tolist()
+        starts = DRAW.integers(60, size=count).tolist()
+        return [text[s : s + 80] for s in starts], [text[s + 80] for s in starts]
+
+    users = [f"user_{number}" for number in range(200)]
+    leaf(tmp_path / "data/train/all_data_0.json", {user: samples(6) for user in users})
+    leaf(tmp_path / "data/test/all_data_0.json", {user: samples(2) for user in users})
+    settings = {"model.kind": "embedding"} if kind == "shakespeare" else {}
+    records = ebbflow.compare(
+        str(tmp_path / "data"), sessions=4, rounds=1, seeds=[1], settings=settings
+    )
+    starts = [event for event in records.events if event["event"] == "start"]
+    assert {len(event["devices"]) for event in starts} == {100}
+    (names,) = [event["names"] for event in records.events if event["event"] == "names"]
+    assert names[:3] == ["user_0", "user_1", "user_2"] and len(names) == 200
+    assert all(row["devices_devices"] == 100 for row in records.rows)
