@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ebbflow.core.judging import JUDGES
 from ebbflow.report.tables import REACHED, comparison_tables, device_tables
 
 Rows = list[dict[str, Any]]
@@ -99,3 +100,27 @@ def test_what_devices_reach_is_a_mean_over_transitions_and_seeds() -> None:
         for m in ("average", "previous")
     ]
     assert worst == [f"{sum(each) / len(each):.2f}" for each in chosen]
+
+
+def test_many_transitions_are_rows_with_a_mean_of_all() -> None:
+    found = [
+        row
+        for k in range(1, 8)
+        for method, score in (("a", 10.0 * k), ("b", 45.0))
+        for row in rows(method, [score], session=k + 3, transition=k)
+    ]
+    (table,) = comparison_tables(found, ["fedavg"], ["a", "b"])
+    assert [column.header for column in table.columns] == ["session\n(trans.)", "a", "b"]
+    assert cells(table)[0] == ["4 (1)", "10.00", "[bold]45.00[/]"]
+    assert cells(table)[6] == ["10 (7)", "[bold]70.00[/]", "45.00"]
+    assert cells(table)[-1] == ["all", "40.00", "[bold]45.00[/]"]
+    missing = [row for row in found if (row["method"], row["transition"]) != ("b", 7)]
+    (table,) = comparison_tables(missing, ["fedavg"], ["a", "b"])
+    assert cells(table)[-1] == ["all", "[bold]40.00[/]", "–"]
+
+
+def test_of_errors_the_lowest_is_bold() -> None:
+    both = rows("a", [0.5]) + rows("b", [1234.5])
+    (table,) = comparison_tables(both, ["fedavg"], ["a", "b"], JUDGES["rmse"])
+    assert cells(table) == [["a", "[bold]0.5[/]"], ["b", "1234"]]
+    assert str(table.title).startswith("fedavg, RMSE over")

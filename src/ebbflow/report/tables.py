@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -13,6 +13,8 @@ from ebbflow.core.judging import JUDGES, Judge
 
 SummaryRow = dict[str, Any]
 ACCURACY = JUDGES["accuracy"]
+WIDE = 5
+"""Transitions that fit side by side on a terminal; more of them are rows."""
 
 NONE = (math.nan, math.nan)
 """The score of a method that ended before."""
@@ -108,18 +110,46 @@ def _table(rows: Sequence[SummaryRow], methods: Sequence[str], title: str, judge
     if NONE in scores.values():
         note += "; –: the method ended before"
     table = Table(title=title, caption=f"{note}; best in bold", title_justify="left")
+
+    def cell(method: str, k: int) -> str:
+        return _cell(*scores[method, k], judge, bold=scores[method, k][0] == best[k])
+
+    if len(transitions) > WIDE:
+        _fill_by_transition(table, transitions, methods, cell)
+        means = _over_transitions(rows, methods, seeds * len(transitions))
+        overall = pick((m for m in means.values() if not math.isnan(m)), default=math.nan)
+        cells = (_cell(m, math.nan, judge, bold=m == overall) for m in means.values())
+        table.add_section()
+        table.add_row("all", *cells)
+        return table
     table.add_column("method")
     for k, session in transitions:
         table.add_column(f"transition {k}\nsession {session}", justify="right")
     for method in methods:
-        table.add_row(
-            method,
-            *(
-                _cell(*scores[method, k], judge, bold=scores[method, k][0] == best[k])
-                for k, _ in transitions
-            ),
-        )
+        table.add_row(method, *(cell(method, k) for k, _ in transitions))
     return table
+
+
+def _fill_by_transition(
+    table: Table,
+    transitions: Sequence[tuple[int, int]],
+    methods: Sequence[str],
+    cell: Callable[[str, int], str],
+) -> None:
+    """Fill a table with a row for each transition: more than a few do not fit side by side."""
+    table.add_column("session\n(trans.)", no_wrap=True)
+    for method in methods:
+        table.add_column(method, justify="right", no_wrap=True)
+    for k, session in transitions:
+        table.add_row(f"{session} ({k})", *(cell(method, k) for method in methods))
+
+
+def _over_transitions(
+    rows: Sequence[SummaryRow], methods: Sequence[str], count: int
+) -> dict[str, float]:
+    """Return each method's mean over all transitions and seeds, if it has all of them."""
+    own = {m: [row["accuracy"] for row in rows if row["method"] == m] for m in methods}
+    return {m: math.fsum(v) / count if len(v) == count else math.nan for m, v in own.items()}
 
 
 def _cell(mean: float, deviation: float, judge: Judge, *, bold: bool) -> str:
