@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ebbflow.analysis.traces import stays_of, trace_cut, trace_facts
 from ebbflow.data.schedule import Roster
-from ebbflow.data.trace import Cut, from_trace
-from ebbflow.data.trace_files import Trace
+from ebbflow.data.traces.trace import Cut, from_trace
+from ebbflow.data.traces.trace_files import Trace
 from tests.data.traces import CHURN, random_trace, trace
 from tests.test_cli import ebbflow, process
 

@@ -16,7 +16,7 @@ from ebbflow.core.errors import unknown
 from ebbflow.core.judging import TaskName
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
-from ebbflow.data.python_data import from_python
+from ebbflow.data.own.python_data import from_python
 from ebbflow.models.own import OWN, OwnModel, handed_over
 from ebbflow.plugins import load_configured, load_recorded, trust_recorded
 from ebbflow.report.progress import progress_display

@@ -10,7 +10,7 @@ import pytest
 
 from ebbflow.config.merge import Layers, literal
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.custom import read_npz
+from ebbflow.data.own.custom import read_npz
 
 ODD = {
     "rounds without end": (f"rounds = 1{'0' * 30}", "less than or equal to 1000000"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.churn import Churn, random_roster
-from ebbflow.data.trace import Cut, TraceEvent, from_trace
+from ebbflow.data.traces.trace import Cut, TraceEvent, from_trace
 from tests.data.traces import CHURN, plain, random_trace, slow_events, trace
 
 # Random traces.

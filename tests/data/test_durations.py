@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ebbflow.config.merge import Layers
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.durations import UNITS, about, in_seconds, seconds
+from ebbflow.data.traces.durations import UNITS, about, in_seconds, seconds
 
 
 @pytest.mark.parametrize(

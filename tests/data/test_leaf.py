@@ -13,9 +13,9 @@ import torch
 
 import ebbflow
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import load
-from ebbflow.data.words import tokenise
+from ebbflow.data.own.choices import Choices
+from ebbflow.data.own.words import tokenise
 from tests.data.own import assert_one_sentence, assert_owned, leaf
 
 DRAW = np.random.default_rng(1)

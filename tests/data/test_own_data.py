@@ -19,8 +19,8 @@ from torch.utils.data import TensorDataset
 
 import ebbflow
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import from_npz, load
+from ebbflow.data.own.choices import Choices
 from ebbflow.runs.environment import fingerprint
 from tests.data.own import assert_one_sentence, assert_owned, leaf, patients
 from tests.test_cli import ebbflow as command_line

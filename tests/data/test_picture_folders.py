@@ -12,8 +12,8 @@ from PIL import Image
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.inputs import prepared
-from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import load
+from ebbflow.data.own.choices import Choices
 from tests.data.own import assert_one_sentence, assert_owned, picture
 
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.choices import Choices
 from ebbflow.data.datasets import load
-from ebbflow.data.naming import natural_order, numbered
-from ebbflow.data.splitting import held_out
+from ebbflow.data.own.choices import Choices
+from ebbflow.data.own.naming import natural_order, numbered
+from ebbflow.data.own.splitting import held_out
 from tests.data.own import assert_one_sentence, assert_owned, patients, write_csv
 
 pd = pytest.importorskip("pandas", reason="tables need pandas")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.data.schedule import Roster
-from ebbflow.data.trace import Cut, TraceEvent, from_trace
+from ebbflow.data.traces.trace import Cut, TraceEvent, from_trace
 from tests.data.traces import CHURN, plain, random_trace, slow_sessions, trace
 
 
@@ -164,7 +164,7 @@ def test_too_few_sessions_are_refused_with_their_number() -> None:
 
 
 def test_more_sessions_than_anyone_means_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ebbflow.data.trace.SESSION_LIMIT", 10)
+    monkeypatch.setattr("ebbflow.data.traces.trace.SESSION_LIMIT", 10)
     cut = Cut("interval", interval=1.0)
     assert len(from_trace(trace("0+a 9-a 9+a"), cut).sessions) == 10
     with pytest.raises(EbbflowError, match=r"more than 10 sessions; set `sessions`"):

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.trace import Cut, TraceEvent, from_trace
-from ebbflow.data.trace_files import Trace, TraceRules, open_trace, read_trace
-from ebbflow.data.trace_oddities import MENDED, WHAT
+from ebbflow.data.traces.trace import Cut, TraceEvent, from_trace
+from ebbflow.data.traces.trace_files import Trace, TraceRules, open_trace, read_trace
+from ebbflow.data.traces.trace_oddities import MENDED, WHAT
 from tests.data.traces import CHURN, plain, random_trace, trace
 
 MEND = TraceRules(odd="mend")

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 import ebbflow
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.truths import truths_of
+from ebbflow.data.own.truths import truths_of
 from tests.test_cli import ebbflow as command
 
 DRAW = np.random.default_rng(7)

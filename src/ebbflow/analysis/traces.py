@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbflow.data.trace import Cut, Events, Span, numbered_events, session_spans
-from ebbflow.data.trace_files import Trace
-from ebbflow.data.trace_oddities import MENDED, WHAT
+from ebbflow.data.traces.trace import Cut, Events, Span, numbered_events, session_spans
+from ebbflow.data.traces.trace_files import Trace
+from ebbflow.data.traces.trace_oddities import MENDED, WHAT
 
 MOST_SESSIONS = 1000
 """Sessions that are compared with each other; nobody looks at more."""

@@ -71,7 +71,7 @@ def trace_show(
         if sessions is not None:
             Console().print(trace_session_table(trace, sessions, everything))
     if picture is not None:
-        from ebbflow.data.trace import numbered_events
+        from ebbflow.data.traces.trace import numbered_events
         from ebbflow.report.trace_report import trace_picture
 
         names, _ = numbered_events(trace.events)

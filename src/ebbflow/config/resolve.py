@@ -13,8 +13,8 @@ from ebbflow.config.schedule_checks import USUAL_INTERVAL, schedule_contradictio
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import LABELLED, judge_of
-from ebbflow.data.durations import in_seconds
 from ebbflow.data.names import ALIASES
+from ebbflow.data.traces.durations import in_seconds
 from ebbflow.starts import AUTO as AUTO_START
 from ebbflow.starts import RECOMMENDED
 

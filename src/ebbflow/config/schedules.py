@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 from ebbflow.config.schedule_checks import USUAL_INTERVAL
 from ebbflow.config.schema import ScheduleSettings
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.durations import in_seconds, seconds
-from ebbflow.data.trace import Cut
-from ebbflow.data.trace_files import Trace, TraceRules, open_trace
+from ebbflow.data.traces.durations import in_seconds, seconds
+from ebbflow.data.traces.trace import Cut
+from ebbflow.data.traces.trace_files import Trace, TraceRules, open_trace
 
 
 class ScheduleTimes(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from ebbflow.core.judging import TaskName
-from ebbflow.data import durations
+from ebbflow.data.traces import durations
 
 
 def as_list(value: Any) -> Any:

@@ -21,7 +21,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazySequence
 from ebbflow.core.rng import Generators, Name, generator
 from ebbflow.data.schedule import Roster, check_count, check_positive
-from ebbflow.data.trace import Cut, Events, first_sessions
+from ebbflow.data.traces.trace import Cut, Events, first_sessions
 
 EVENT_LIMIT = 200_000
 """The joins and leaves that a random roster draws before it gives up, beside those it expects."""

@@ -28,11 +28,12 @@ from ebbflow.core.judging import TaskName
 from ebbflow.core.registry import Registered, Registry
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Examples
-from ebbflow.data import idx, images, own_files, text
-from ebbflow.data.choices import Choices
-from ebbflow.data.custom import from_npz, from_torch
+from ebbflow.data import idx, images, text
 from ebbflow.data.local_files import LocalFiles, required
 from ebbflow.data.names import ALIASES
+from ebbflow.data.own import own_files
+from ebbflow.data.own.choices import Choices
+from ebbflow.data.own.custom import from_npz, from_torch
 from ebbflow.data.sources import SOURCES, Source, source
 
 if TYPE_CHECKING:

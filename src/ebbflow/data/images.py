@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples, Pixels
-from ebbflow.data.custom import read_npz
 from ebbflow.data.local_files import LocalFiles, opened, reading
+from ebbflow.data.own.custom import read_npz
 from ebbflow.data.sources import Source
 
 Images = NDArray[np.uint8]

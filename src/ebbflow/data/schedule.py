@@ -1,7 +1,7 @@
 """Which devices are present in a session, and which of them take part in a round.
 
 A roster lists, for every session, the devices K^(s) and the number of rounds. The paper's
-``alternating`` groups are one; ``ebbflow.data.trace`` makes others from joins and leaves, which
+``alternating`` groups are one; ``ebbflow.data.traces`` makes others from joins and leaves, which
 ``ebbflow.data.churn`` draws at random. From the devices present, ``participants`` picks A^(s,t),
 those that train in a round.
 """

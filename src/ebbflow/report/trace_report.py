@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ebbflow.data.durations import UNITS, about
-from ebbflow.data.trace_files import Trace
+from ebbflow.data.traces.durations import UNITS, about
+from ebbflow.data.traces.trace_files import Trace
 from ebbflow.report.partition_report import check_picture
 from ebbflow.report.plots import drawing
 

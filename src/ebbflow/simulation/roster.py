@@ -27,7 +27,7 @@ from ebbflow.data.owners import (
 from ebbflow.data.partition import PARTITIONS, label_groups
 from ebbflow.data.pool import Pool
 from ebbflow.data.schedule import Presence, Roster, alternating
-from ebbflow.data.trace import from_trace
+from ebbflow.data.traces.trace import from_trace
 from ebbflow.simulation.plan_checks import PlanCheck
 
 POOL = "pool"

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset
-from ebbflow.data.assembly import Manner, Split
-from ebbflow.data.choices import Choices, listed
-from ebbflow.data.finishing import complete
-from ebbflow.data.naming import natural_order
+from ebbflow.data.own.assembly import Manner, Split
+from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.finishing import complete
+from ebbflow.data.own.naming import natural_order
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 _LAYOUT = "put pictures into train/CLASS and test/CLASS, or into DEVICE/CLASS"

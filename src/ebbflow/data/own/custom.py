@@ -12,11 +12,11 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset
-from ebbflow.data.assembly import Manner, Split, assemble
-from ebbflow.data.choices import Choices, listed
-from ebbflow.data.finishing import complete
-from ebbflow.data.items import channels_first, gather
-from ebbflow.data.naming import Array
+from ebbflow.data.own.assembly import Manner, Split, assemble
+from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.finishing import complete
+from ebbflow.data.own.items import channels_first, gather
+from ebbflow.data.own.naming import Array
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _OWNERS = ("device_train", "device_test")

@@ -7,9 +7,9 @@ from pathlib import Path
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable, shortened
 from ebbflow.core.types import Dataset
-from ebbflow.data import pictures, table_files, tables, user_files, users
-from ebbflow.data.choices import Choices
-from ebbflow.data.custom import from_npz
+from ebbflow.data.own import pictures, table_files, tables, user_files, users
+from ebbflow.data.own.choices import Choices
+from ebbflow.data.own.custom import from_npz
 
 ENDINGS = (".npz", *table_files.ENDINGS, *user_files.ENDINGS)
 """How the names of files end that are read."""

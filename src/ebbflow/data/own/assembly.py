@@ -15,8 +15,8 @@ from ebbflow.core.judging import LABELLED, TaskName
 from ebbflow.core.names import printable
 from ebbflow.core.packing import InputLayout
 from ebbflow.core.types import Dataset, Examples, Pixels
-from ebbflow.data.choices import Inputs, listed
-from ebbflow.data.naming import (
+from ebbflow.data.own.choices import Inputs, listed
+from ebbflow.data.own.naming import (
     Array,
     as_texts,
     check_owners,
@@ -26,8 +26,8 @@ from ebbflow.data.naming import (
     refuse_untrained,
     untrained_labels,
 )
-from ebbflow.data.splitting import held_out
-from ebbflow.data.truths import truths_of
+from ebbflow.data.own.splitting import held_out
+from ebbflow.data.own.truths import truths_of
 
 MAX_CLASSES = 100_000
 """More classes than this are a mistake, such as identifiers taken for labels."""

@@ -11,10 +11,10 @@ from torch.utils.data import TensorDataset
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.packing import InputLayout, packed
-from ebbflow.data.assembly import Manner, Split
-from ebbflow.data.choices import listed
-from ebbflow.data.finishing import texts_array
-from ebbflow.data.naming import Array
+from ebbflow.data.own.assembly import Manner, Split
+from ebbflow.data.own.choices import listed
+from ebbflow.data.own.finishing import texts_array
+from ebbflow.data.own.naming import Array
 
 INPUTS = (
     *("x", "image", "img", "pixel_values", "input", "inputs", "features"),

@@ -14,13 +14,22 @@ from torch import Tensor
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.packing import InputLayout, packed
 from ebbflow.core.types import Dataset
-from ebbflow.data.assembly import Split
-from ebbflow.data.choices import Choices, listed
-from ebbflow.data.finishing import complete, texts_array
-from ebbflow.data.items import Gathered, Parts, Sample, Wanted, gather, parts_of, stack, to_numpy
-from ebbflow.data.naming import Array
-from ebbflow.data.table_files import Table
-from ebbflow.data.tables import from_tables
+from ebbflow.data.own.assembly import Split
+from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.finishing import complete, texts_array
+from ebbflow.data.own.items import (
+    Gathered,
+    Parts,
+    Sample,
+    Wanted,
+    gather,
+    parts_of,
+    stack,
+    to_numpy,
+)
+from ebbflow.data.own.naming import Array
+from ebbflow.data.own.table_files import Table
+from ebbflow.data.own.tables import from_tables
 
 _FORMS = (
     "give a data frame, (X, y), ((X, y), (X_test, y_test)), torch's (train, test), or a "

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazySequence
-from ebbflow.data.trace import TraceEvent
+from ebbflow.data.traces.trace import TraceEvent
 
 NUMBER, NO_ZONE = "number", "no zone"
 """What a time has in place of a zone if it is a bare number, or a timestamp that lacks one."""

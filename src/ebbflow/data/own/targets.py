@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.naming import Array
-from ebbflow.data.table_files import Table
+from ebbflow.data.own.naming import Array
+from ebbflow.data.own.table_files import Table
 
 MOST_FRACTIONS = 20
 """More different numbers with a fraction than this are measurements and no classes."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.tasks import PADDING
-from ebbflow.data.naming import Array
-from ebbflow.data.table_files import Table
+from ebbflow.data.own.naming import Array
+from ebbflow.data.own.table_files import Table
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 """Means and standard deviations of numbers to predict, in the training set."""

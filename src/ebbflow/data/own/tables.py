@@ -9,15 +9,15 @@ import numpy as np
 from ebbflow.core.errors import EbbflowError, nearest
 from ebbflow.core.judging import LABELLED
 from ebbflow.core.types import Dataset
-from ebbflow.data.assembly import Manner, Split, assemble
-from ebbflow.data.choices import Choices, listed
-from ebbflow.data.columns import Encoded, encode, text_column
-from ebbflow.data.naming import Array
-from ebbflow.data.splitting import held_out
-from ebbflow.data.table_files import Table, read_table
-from ebbflow.data.targets import class_values
-from ebbflow.data.truths import truth_columns, truth_values
-from ebbflow.data.words import tokenise
+from ebbflow.data.own.assembly import Manner, Split, assemble
+from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.columns import Encoded, encode, text_column
+from ebbflow.data.own.naming import Array
+from ebbflow.data.own.splitting import held_out
+from ebbflow.data.own.table_files import Table, read_table
+from ebbflow.data.own.targets import class_values
+from ebbflow.data.own.truths import truth_columns, truth_values
+from ebbflow.data.own.words import tokenise
 
 _USED = {"label", "device", "test", "test_split", "ignore", "inputs", "vocabulary"}
 

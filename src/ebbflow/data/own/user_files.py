@@ -16,8 +16,8 @@ import numpy as np
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable, shortened
-from ebbflow.data.naming import natural_order
-from ebbflow.data.table_files import missing_package
+from ebbflow.data.own.naming import natural_order
+from ebbflow.data.own.table_files import missing_package
 
 ENDINGS = (".json", ".hdf5", ".h5")
 _FORM = 'write {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import is_stream
-from ebbflow.data.durations import seconds
-from ebbflow.data.trace import TraceEvent
-from ebbflow.data.trace_fedscale import read_availability, refuse_pickle
-from ebbflow.data.trace_oddities import (
+from ebbflow.data.traces.durations import seconds
+from ebbflow.data.traces.trace import TraceEvent
+from ebbflow.data.traces.trace_fedscale import read_availability, refuse_pickle
+from ebbflow.data.traces.trace_oddities import (
     NUMBER,
     Oddities,
     Oddity,
@@ -23,7 +23,7 @@ from ebbflow.data.trace_oddities import (
     consistent_events,
     stay_events,
 )
-from ebbflow.data.trace_tables import (
+from ebbflow.data.traces.trace_tables import (
     EVENT_FORM,
     Timestamps,
     TraceTable,

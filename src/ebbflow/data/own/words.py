@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.choices import Inputs
+from ebbflow.data.own.choices import Inputs
 
 PADDING, UNKNOWN = 0, 1
 MOST_WORDS, MOST_CHARACTERS = 256, 1024

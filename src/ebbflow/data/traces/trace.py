@@ -4,7 +4,7 @@ A trace says when each device joins and leaves. A ``Cut`` says where one session
 begins, and ``from_trace`` turns the two into a roster. Membership is fixed within a session: joins
 and leaves during a session take effect at the start of the next.
 
-``ebbflow.data.trace_files`` reads traces; ``ebbflow.data.churn`` draws them at random.
+``ebbflow.data.traces.trace_files`` reads traces; ``ebbflow.data.churn`` draws them at random.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ import numpy as np
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset
-from ebbflow.data.assembly import Manner, Split
-from ebbflow.data.choices import Choices, listed
-from ebbflow.data.finishing import complete, texts_array
-from ebbflow.data.items import channels_first
-from ebbflow.data.naming import Array, natural_order
-from ebbflow.data.user_files import User, files_of, read_users
+from ebbflow.data.own.assembly import Manner, Split
+from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.finishing import complete, texts_array
+from ebbflow.data.own.items import channels_first
+from ebbflow.data.own.naming import Array, natural_order
+from ebbflow.data.own.user_files import User, files_of, read_users
 
 _USED = {"test", "test_split", "inputs", "size", "vocabulary"}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.trace_oddities import Stay
+from ebbflow.data.traces.trace_oddities import Stay
 
 _FORM = '{"client": {"active": [0, 9], "inactive": [5, 12]}, ...}'
 

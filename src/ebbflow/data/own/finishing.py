@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbflow.core.types import Dataset, Pixels
-from ebbflow.data.assembly import Manner, Split, assemble, divided
-from ebbflow.data.choices import Choices
-from ebbflow.data.naming import Array
-from ebbflow.data.words import tokenise
+from ebbflow.data.own.assembly import Manner, Split, assemble, divided
+from ebbflow.data.own.choices import Choices
+from ebbflow.data.own.naming import Array
+from ebbflow.data.own.words import tokenise
 
 _AT_ONCE = 1_024  # pictures whose pixels are summed up together
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable, shortened
-from ebbflow.data.choices import Inputs, listed
-from ebbflow.data.naming import Array, natural_order
-from ebbflow.data.table_files import Table
+from ebbflow.data.own.choices import Inputs, listed
+from ebbflow.data.own.naming import Array, natural_order
+from ebbflow.data.own.table_files import Table
 
 MOST_CATEGORIES = 100
 """Categories of a column that have an input each; rarer ones share one."""

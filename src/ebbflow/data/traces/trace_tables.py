@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.trace_oddities import NO_ZONE, NUMBER
+from ebbflow.data.traces.trace_oddities import NO_ZONE, NUMBER
 
 EVENT_FORM = ("time", "device", "event")
 STAY_FORM = ("device", "start", "end")
