@@ -73,7 +73,8 @@ def session_table(holdings: Holdings, everything: bool = False) -> Table:
 def device_table(holdings: Holdings, everything: bool = False) -> Table:
     """Return a table of devices with the labels they hold, and how many samples of each."""
     places = range(len(holdings.devices)) if everything else _first_of_each(holdings.blocks)
-    table = Table(title="what the devices hold (0-2×9: nine of each)", title_justify="left")
+    how = "" if holdings.labels else " (0-2×9: nine of each)"
+    table = Table(title=f"what the devices hold{how}", title_justify="left")
     table.add_column("device", justify="right")
     table.add_column("first here", justify="right")
     table.add_column("samples", justify="right")
