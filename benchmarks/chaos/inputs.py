@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.chaos import made_configurations, made_files
+from benchmarks.chaos import made_configurations, made_files, made_own_data
 from benchmarks.chaos.damage import READING, Answer, answered
 from benchmarks.chaos.hostile import harmful_characters
 from benchmarks.chaos.kinds import run_to_the_end
@@ -205,6 +205,23 @@ def _weights(draw: random.Random, number: int) -> Request:
     return Request((_compare("tiny.toml", **settings),), depth)
 
 
+def _own_data(draw: random.Random, number: int) -> Request:
+    depth = BEGUN if draw.random() < 0.5 else PLANNED
+    if number % 4 == 3:
+        for split in ("train", "test"):
+            path = Path("case", split, "all_data_0.json")
+            path.parent.mkdir(parents=True)
+            path.write_bytes(made_own_data.by_user(draw))
+        return Request((_compare("natural.toml", dataset="case"),), depth)
+    Path("case.csv").write_bytes(made_own_data.table(draw))
+    settings = {"data__label": draw.choice(made_own_data.LABELS)}
+    settings["task"] = draw.choice(made_own_data.TASKS)
+    settings["data__test_split"] = draw.choice(("0.2", "0.5", "0.001"))
+    if draw.random() < 0.6:
+        settings["data__device"] = draw.choice(("ward", "ward", "outcome", "nothing"))
+    return Request((_compare("natural.toml", dataset="case.csv", **settings),), depth)
+
+
 def kept_cases() -> list[dict[str, Any]]:
     """Return the cases that have found something."""
     kept: list[dict[str, Any]] = json.loads(CORPUS.read_text(encoding="utf-8"))
@@ -227,6 +244,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, int], Request]]] = {
     "data files": (500, _data),
     "traces": (500, _trace),
     "weights": (200, _weights),
+    "own data": (500, _own_data),
     KEPT: (len(kept_cases()), _kept),
 }
 """How many cases there are of each kind, and how one is made in the folder where it is tried."""
@@ -241,6 +259,9 @@ def desk(folder: Path) -> Path:
     apart = "".join(line for line in tiny.splitlines(True) if "devices" not in line)
     (kept / "tiny.toml").write_text(tiny, encoding="utf-8")
     (kept / "own.toml").write_text(tiny.replace("data.limit_train = 300\n", ""), encoding="utf-8")
+    (kept / "natural.toml").write_text(
+        apart.replace("data.limit_train = 300\n", ""), encoding="utf-8"
+    )
     (kept / "trace.toml").write_text(f'{apart}schedule.kind = "trace"\n', encoding="utf-8")
     np.savez(kept / "own.npz", **made_files.own_arrays())  # type: ignore[arg-type]
     (kept / "own.rates").write_text("0.1\n" * 5, encoding="utf-8")
@@ -322,7 +343,7 @@ def _fault(answer: Answer, told: Sequence[str]) -> str:
 
 
 _STOPPED = 130
-_SAID = ("ebbflow: ", "note: ", "warning", "stopped: ", "seed ")
+_SAID = ("ebbflow: ", "note", "warning", "stopped: ", "seed ")
 """How a line on standard error begins."""
 
 

@@ -155,3 +155,17 @@ def test_a_missing_number_is_named_by_its_line(tmp_path: Path) -> None:
     path.write_text("age,days\n1,2\n2,\n3,4\n")
     with pytest.raises(EbbflowError, match="line 3: column days holds no number"):
         ebbflow.dataset(path, task="regression", label="days", test_split=0.4)
+
+
+@pytest.mark.parametrize("task", ["classes", "regression", "multilabel", "tokens"])
+@pytest.mark.parametrize("truth", [np.float64(1.0), np.zeros(0), np.zeros(3)])
+def test_too_few_truths_are_refused_whatever_the_task(
+    task: str, truth: NDArray[Any], tmp_path: Path
+) -> None:
+    x = DRAW.normal(size=(20, 3))
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=truth, x_test=x, y_test=np.zeros(20))
+    with pytest.raises(EbbflowError):
+        ebbflow.dataset(tmp_path / "own.npz", task=task)  # type: ignore[arg-type]
+    if np.ndim(truth):
+        with pytest.raises(EbbflowError):
+            ebbflow.dataset((x, truth), task=task, test_split=0.2)  # type: ignore[arg-type]

@@ -80,6 +80,7 @@ def divided(
     checked = _checked_owners(place, split)
     if task not in LABELLED:
         _check_inputs(place, checked)
+        _check_count(place, checked)
         held = held_out(place, share, np.zeros(len(split.y), dtype=np.int64), checked.owners)
         return checked.rows(~held.test), checked.rows(held.test), held.notes
     classes = one_hot_classes(split.y)
@@ -127,6 +128,7 @@ def _with_other_truth(name: str, place: str, train: Split, test: Split, manner: 
     """Return the data set of a task whose truth is not one class for each sample."""
     for split in (train, test):
         _check_inputs(place, split)
+        _check_count(place, split)
     _check_alike(place, train, test)
     found = truths_of(place, manner.task, train.y, test.y, train.y_name)
     train, test, devices = _device_numbers(place, train, test)
@@ -228,10 +230,15 @@ def _check_inputs(place: str, split: Split) -> None:
         raise EbbflowError(
             f"{place}: {split.x_name} has shape {x.shape}; give it one row a sample, [N, ...]."
         )
-    if len(x) != len(split.y) and split.y.dtype.kind == "f":
+
+
+def _check_count(place: str, split: Split) -> None:
+    """Raise an error unless there is something to predict for every sample."""
+    found = len(split.y) if split.y.ndim else 0
+    if len(split.x) != found or not found:
         raise EbbflowError(
-            f"{place}: {split.x_name} has {len(x)} samples and {split.y_name} has {len(split.y)}; "
-            "give both as many."
+            f"{place}: {split.x_name} has {len(split.x)} samples and {split.y_name} has {found}; "
+            "give every sample what is to be predicted, and at least one sample."
         )
 
 
