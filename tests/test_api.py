@@ -114,7 +114,7 @@ def test_a_single_value_stands_for_a_list() -> None:
 
 def test_an_unknown_argument_is_answered_with_the_nearest() -> None:
     with pytest.raises(EbbflowError, match=r"no argument 'overlaps'.*did you mean overlap\?"):
-        ebbflow.compare(overlaps=0.5)
+        ebbflow.compare(overlaps=0.5)  # type: ignore[call-arg]
     with pytest.raises(EbbflowError, match=r"did you mean rounds\?"):
         ebbflow.run(round=3)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import ebbflow
+from ebbflow import Algorithm, Situation, Start, StartingPoint, Upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.packing import packed, unpacked
 from ebbflow.core.types import Dataset, Examples
@@ -157,3 +158,34 @@ def test_a_run_with_a_module_can_be_resumed_with_it(tmp_path: Path) -> None:
     assert again.rounds == done.rounds
     with pytest.raises(EbbflowError, match=OWN):
         ebbflow.resume(out, dataset=of_classes())
+
+
+def test_algorithms_and_starts_of_ones_own_are_handed_over_as_objects() -> None:
+    def halfway(share: float = 0.5) -> Start:
+        def choose(situation: Situation) -> StartingPoint:
+            models = [situation.carried, situation.initial]
+            return StartingPoint(ebbflow.mix(models, [1 - share, share]))
+
+        return Start(choose)
+
+    def slow(rate: float = 0.5) -> Algorithm:
+        def step(theta: Tensor, server: dict[str, Tensor], total: Upload) -> Any:
+            return theta + rate * total.delta / total.samples, server
+
+        return Algorithm("slow", server_step=step)
+
+    records = ebbflow.compare(
+        of_classes(),
+        algorithm=[slow, "fedavg", Algorithm("plain")],
+        methods=[halfway, "previous"],
+        settings={"parameters.slow.rate": 0.9, "parameters.halfway.share": 0.1},
+        **SMALL,
+    )
+    assert {r.algorithm for r in records.rounds} == {"slow", "fedavg", "plain"}
+    assert {r.method for r in records.rounds} == {"halfway", "previous"}
+    by = {
+        name: [r.loss for r in records.rounds if (r.algorithm, r.method) == (name, "previous")]
+        for name in ("slow", "fedavg", "plain")
+    }
+    assert by["plain"] == by["fedavg"] != by["slow"]
+    assert "slow" not in ebbflow.ALGORITHMS and "halfway" not in ebbflow.STARTS

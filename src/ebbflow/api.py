@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 
 from ebbflow import experiment
+from ebbflow.algorithms import ALGORITHMS, register_algorithm
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
 from ebbflow.config.schema import SHORTCUTS, DataSettings, as_list
+from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import unknown
 from ebbflow.core.judging import TaskName
+from ebbflow.core.start import Start
 from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.own.python_data import from_python
@@ -22,9 +25,37 @@ from ebbflow.plugins import load_configured, load_recorded, trust_recorded
 from ebbflow.report.progress import progress_display
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.records import Records
+from ebbflow.starts import STARTS, register_start
 
 Data = str | Path | Dataset | object
 """A data set's name, the path of a file or folder, a loaded data set, or what `dataset` takes."""
+
+
+OwnAlgorithm = Algorithm | Callable[..., Algorithm]
+"""An algorithm, or a function that returns one and whose name is its name."""
+OwnStart = Callable[..., Start]
+"""A function that returns a start; the function's name is the method's."""
+
+
+class Shortcuts(TypedDict, total=False):
+    """Settings that have arguments of their own; see `ebbflow.config.schema.SHORTCUTS`."""
+
+    label: str
+    device_column: str
+    test_split: float
+    task: TaskName
+    metrics: str | Sequence[str]
+    algorithm: str | OwnAlgorithm | Sequence[str | OwnAlgorithm]
+    methods: str | OwnStart | Sequence[str | OwnStart]
+    partition: str
+    overlap: float
+    alpha: float
+    devices: int
+    sessions: int
+    pilot: int
+    rounds: int
+    seeds: int | Sequence[int]
+    window: int | Sequence[int]
 
 
 def compare(
@@ -37,7 +68,7 @@ def compare(
     model: OwnModel | None = None,
     out: Path | str | None = None,
     progress: bool = False,
-    **shortcuts: Any,
+    **shortcuts: Unpack[Shortcuts],
 ) -> Records:
     """Compare ways to start a session and return the records.
 
@@ -51,9 +82,78 @@ def compare(
             that makes one, called anew for every seed, or a `Model`.
         out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
-        **shortcuts: The command line's shortcuts: label, device_column, test_split, algorithm,
-            partition, overlap, alpha, devices, sessions, pilot, rounds, seeds, methods, window.
+        **shortcuts: The command line's shortcuts: label, device_column, test_split, task, metrics,
+            algorithm, methods, partition, overlap, alpha, devices, sessions, pilot, rounds, seeds,
+            window. Algorithms and methods may be your own: an `Algorithm`, or a function that
+            returns an `Algorithm` or a `Start` and whose arguments are its parameters.
     """
+    with ExitStack() as stack:
+        given: dict[str, Any] = dict(shortcuts)
+        for key, lend in (("algorithm", _lent_algorithm), ("methods", _lent_start)):
+            if key in given:
+                named = as_list(given[key]) if _is_one(given[key]) else list(given[key])
+                given[key] = [stack.enter_context(lend(each)) for each in named]
+        layers = _layers(dataset, config, preset, settings, given)
+        if model is not None:
+            layers.add_key("model.kind", OWN, "argument model")
+        load_configured(layers, plugins)
+        resolved = layers.config()
+        for note in layers.notes:
+            warnings.warn(note, FutureWarning, stacklevel=2)
+        loaded = _loaded(dataset, resolved)
+        display = stack.enter_context(closing(progress_display(resolved)))
+        stack.enter_context(handed_over(model, resolved.task))
+        callbacks = [display] if progress else []
+        folder = None if out is None else Path(out)
+        if folder is not None:
+            trust_recorded(resolved.plugins)
+        return experiment.run(resolved, folder, dataset=loaded, callbacks=callbacks)
+
+
+def _is_one(value: Any) -> bool:
+    # An Algorithm is a tuple, too.
+    return isinstance(value, str | Algorithm) or callable(value)
+
+
+@contextmanager
+def _lent_algorithm(value: str | OwnAlgorithm) -> Iterator[str]:
+    """Give an algorithm of the caller's own a name for as long as a run lasts."""
+    if isinstance(value, str):
+        yield value
+        return
+    if isinstance(value, Algorithm):
+        given = value
+        name, factory = value.name, cast("Callable[..., Algorithm]", lambda: given)
+    else:
+        name, factory = value.__name__, value
+    register_algorithm(name, factory)
+    try:
+        yield name
+    finally:
+        ALGORITHMS.unregister(name)
+
+
+@contextmanager
+def _lent_start(value: str | OwnStart) -> Iterator[str]:
+    """Give a start of the caller's own a name for as long as a run lasts."""
+    if isinstance(value, str):
+        yield value
+        return
+    register_start(value.__name__, value, keeps=("pilot", "models", "starts", "signatures"))
+    try:
+        yield value.__name__
+    finally:
+        STARTS.unregister(value.__name__)
+
+
+def _layers(
+    dataset: Data | None,
+    config: Path | str | None,
+    preset: str | Sequence[str],
+    settings: Mapping[str, Any] | None,
+    shortcuts: dict[str, Any],
+) -> Layers:
+    """Return what the arguments of `compare` say, in the order in which later ones win."""
     layers = Layers()
     if config is not None:
         layers.add_file(Path(config))
@@ -67,19 +167,7 @@ def compare(
         layers.add_key(SHORTCUTS[name], value, f"argument {name}")
     for key, value in (settings or {}).items():
         layers.add_key(key, value, "argument settings")
-    if model is not None:
-        layers.add_key("model.kind", OWN, "argument model")
-    load_configured(layers, plugins)
-    resolved = layers.config()
-    for note in layers.notes:
-        warnings.warn(note, FutureWarning, stacklevel=2)
-    loaded = _loaded(dataset, resolved)
-    with closing(progress_display(resolved)) as display, handed_over(model, resolved.task):
-        callbacks = [display] if progress else []
-        folder = None if out is None else Path(out)
-        if folder is not None:
-            trust_recorded(resolved.plugins)
-        return experiment.run(resolved, folder, dataset=loaded, callbacks=callbacks)
+    return layers
 
 
 def run(dataset: Data | None = None, *, method: str = "warm_start", **arguments: Any) -> Records:
