@@ -251,6 +251,15 @@ def test_without_owners_of_test_samples_devices_cannot_be_tested() -> None:
         run(config_of("evaluation=devices"), dataset=wards(tested=False))
 
 
+def test_sessions_without_test_samples_are_refused_before_anything_is_trained() -> None:
+    data = wards()
+    assert data.test.device is not None
+    some = replace(data, test=replace(data.test, device=data.test.device % 4))
+    with pytest.raises(EbbflowError, match="the 4 devices of session 2 have no test samples"):
+        plan_sessions(config_of("evaluation=devices"), some, 1)
+    assert plan_sessions(config_of("evaluation=all"), some, 1).sessions
+
+
 def test_own_data_are_tested_by_device_where_that_is_possible() -> None:
     by_device = run(own("methods=['previous']"), dataset=wards())
     as_asked = run(own("methods=['previous']", "evaluation=devices"), dataset=wards())

@@ -101,6 +101,19 @@ def numbers_by_name(
     return {place: known[name] for place, name in enumerate(names)}
 
 
+def refuse_untested(dataset: Dataset, sessions: Sequence[Presence]) -> None:
+    """Raise an error if the devices of a session have no test samples of their own."""
+    if dataset.test.device is None:
+        return
+    tested = set(dataset.test.device.tolist())
+    for number, presence in enumerate(sessions, start=1):
+        if tested.isdisjoint(presence.devices):
+            raise EbbflowError(
+                f"the {len(presence.devices)} devices of session {number} have no test samples: "
+                'give them some (data.test_split), or set evaluation to "labels" or "all"'
+            )
+
+
 def owner_warnings(
     dataset: Dataset, owners: Sequence[int], sessions: Sequence[Presence]
 ) -> Iterator[str]:

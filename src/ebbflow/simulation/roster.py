@@ -20,6 +20,7 @@ from ebbflow.data.owners import (
     natural_shards,
     numbers_by_name,
     owner_warnings,
+    refuse_untested,
     renumbered,
     returning_for_ever,
     taking_turns,
@@ -130,6 +131,8 @@ def _natural(
         churn = returning_for_ever(len(owners), stay, away)
         roster = _random(config, churn, seed)
         sessions = renumbered(roster, dict(enumerate(owners)))
+    if config.evaluation in ("devices", AUTO):  # before anything is trained
+        refuse_untested(dataset, sessions)
     warnings += owner_warnings(dataset, owners, sessions)
     return Roster(dataset.devices, sessions), shards
 
