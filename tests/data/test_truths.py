@@ -63,6 +63,8 @@ def test_a_regression_from_the_command_line(tmp_path: Path) -> None:
     assert metrics.code == 0, metrics.err
     assert "RMSE over the first 3 rounds" in metrics.out
     assert command("cost", str(tmp_path / "run")).code == 0
+    bound = command("bound", str(tmp_path / "run"))
+    assert bound.code == 2 and 'task = "regression"' in bound.err
 
 
 def test_arrays_and_items_hold_numbers_labels_and_tokens() -> None:

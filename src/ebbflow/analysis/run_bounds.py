@@ -24,6 +24,7 @@ from ebbflow.analysis.bound import Array, Constants, Devices, Terms
 from ebbflow.analysis.constants import Gradients, Problem, dissimilarity
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.judging import LABELLED
 from ebbflow.core.types import ModelState, Session
 from ebbflow.data import datasets
 from ebbflow.runs import records
@@ -187,6 +188,12 @@ def examine(
     config = chosen(folder, seeds)
     if zeta_1 < 1:
         raise EbbflowError(f"--zeta1 {zeta_1:g} is below 1, which Assumption 2 excludes: raise it")
+    if config.task not in LABELLED or config.loss is not None:
+        what = f'task = "{config.task}"' if config.loss is None else f'loss = "{config.loss}"'
+        raise EbbflowError(
+            f"{folder} was run with {what}, and the constants of the bound are those of "
+            "cross-entropy: run it with classes, or leave the bound out"
+        )
     data = datasets.configured(config.dataset, config.data, task=config.task)
     before = records.read_sealed(folder / records.ENVIRONMENT).get("dataset", {})
     if before.get("digest") not in (None, fingerprint(data)):
