@@ -210,7 +210,7 @@ def _own_data(draw: random.Random, number: int) -> Request:
     if number % 4 == 3:
         for split in ("train", "test"):
             path = Path("case", split, "all_data_0.json")
-            path.parent.mkdir(parents=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made_own_data.by_user(draw))
         return Request((_compare("natural.toml", dataset="case"),), depth)
     Path("case.csv").write_bytes(made_own_data.table(draw))

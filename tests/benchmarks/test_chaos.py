@@ -236,6 +236,7 @@ def test_every_case_of_bad_input_can_be_made_again(
             for number in range(8):
                 requests.append(make(random.Random(f"{kind} {number}"), number))
                 requests.append({p.name: p.read_bytes() for p in here.glob("case.*")})
+                requests.append([p.read_bytes() for p in sorted(here.glob("case/*/*.json"))])
                 shutil.rmtree("run", ignore_errors=True)
         made.append(requests)
     assert made[0] == made[1]
