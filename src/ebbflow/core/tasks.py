@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import grad, hessian, vmap
 from torch.nn import functional
 
 from ebbflow.core import measures
@@ -297,6 +296,7 @@ def with_loss(task: Task, loss: Loss) -> Task:
     The learned start takes derivatives of the loss in the outputs, and what is negative of the
     second one as zero.
     """
+    from torch.func import grad, hessian, vmap  # noqa: PLC0415 - slow to import
 
     def alone(outputs: Tensor, truth: Tensor) -> Tensor:
         return loss(outputs.unsqueeze(0), truth.unsqueeze(0))[0]
