@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 NAME_RULE = (
@@ -31,6 +32,16 @@ def printable(text: str) -> str:
     a\x1b[31mb\tc\nd
     """
     return "".join(_escaped(c) if _harmful(c) else c for c in text)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return names as a sentence lists them, the first few of many.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def shortened(text: str, most: int = 900) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.types import Dataset
 from ebbflow.data.sources import SOURCES
 
@@ -70,8 +71,7 @@ def _untested_labels(dataset: Dataset) -> Iterator[str]:
     trained, tested = (set(split.kinds.tolist()) for split in (dataset.train, dataset.test))
     untested = sorted(trained - tested)
     if untested:
-        rest = len(untested) - _SHOWN
-        names = ", ".join(map(str, untested[:_SHOWN])) + (f" and {rest} more" if rest > 0 else "")
+        names = listed(list(map(str, untested)), _SHOWN)
         labels = f"label{'s' if len(untested) > 1 else ''} {names}"
         yield (
             f"only the training set of {dataset.name} has samples of the {labels}: they are "

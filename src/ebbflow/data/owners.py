@@ -8,7 +8,7 @@ import numpy as np
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazySequence
-from ebbflow.core.names import printable
+from ebbflow.core.names import listed, printable
 from ebbflow.core.types import Dataset, Examples, Indices
 from ebbflow.data.churn import Churn
 from ebbflow.data.schedule import Presence, Roster
@@ -139,5 +139,4 @@ def owner_warnings(
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(repr(printable(name)) for name in names[:SHOWN]) + more
+    return listed([repr(printable(name)) for name in names], SHOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.names import printable
+from ebbflow.core.names import listed, printable
 from ebbflow.core.types import Dataset
 
 SHOWN = 5
@@ -78,5 +78,4 @@ def _counted(sessions: Sequence[int]) -> str:
     """
     if len(sessions) == 1:
         return f"session {sessions[0]} has"
-    more = f" and {len(sessions) - SHOWN} more" if len(sessions) > SHOWN else ""
-    return f"sessions {', '.join(map(str, sessions[:SHOWN]))}{more} have"
+    return f"sessions {listed(list(map(str, sessions)), SHOWN)} have"

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import LABELLED, TaskName
-from ebbflow.core.names import printable
+from ebbflow.core.names import listed, printable
 from ebbflow.core.packing import InputLayout
 from ebbflow.core.types import Dataset, Examples, Pixels
-from ebbflow.data.own.choices import Inputs, listed
+from ebbflow.data.own.choices import Inputs
 from ebbflow.data.own.naming import (
     Array,
     as_texts,

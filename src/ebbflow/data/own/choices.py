@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import TaskName
-from ebbflow.core.names import printable, shortened
 
 Inputs = Literal["auto", "numbers", "tokens", "words", "characters"]
 """What inputs are: numbers, token numbers, or texts that are cut into words or characters."""
@@ -57,14 +56,3 @@ class Choices(NamedTuple):
                 "(--test-split) to a share such as 0.2"
             )
         return self.test_split
-
-
-def listed(names: list[str], most: int = 12) -> str:
-    """Return names as a sentence lists them, the first few of many.
-
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    rest = len(names) - most
-    shown = [shortened(printable(name), 60) for name in names[:most]]
-    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

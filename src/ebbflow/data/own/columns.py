@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.names import printable, shortened
-from ebbflow.data.own.choices import Inputs, listed
+from ebbflow.core.names import listed, printable, shortened
+from ebbflow.data.own.choices import Inputs
 from ebbflow.data.own.naming import Array, natural_order
 from ebbflow.data.own.table_files import Table
 

@@ -11,9 +11,10 @@ from numpy.lib.npyio import NpzFile
 from torch.utils.data import Dataset as TorchDataset
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.types import Dataset
 from ebbflow.data.own.assembly import Manner, Split, assemble
-from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.choices import Choices
 from ebbflow.data.own.finishing import complete
 from ebbflow.data.own.items import channels_first, gather
 from ebbflow.data.own.naming import Array

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.packing import InputLayout, packed
 from ebbflow.data.own.assembly import Manner, Split
-from ebbflow.data.own.choices import listed
 from ebbflow.data.own.finishing import texts_array
 from ebbflow.data.own.naming import Array
 

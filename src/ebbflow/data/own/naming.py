@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.own.choices import listed
+from ebbflow.core.names import listed
 
 Array = NDArray[Any]
 """An array whose type is not known yet."""

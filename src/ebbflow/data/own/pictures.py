@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.types import Dataset
 from ebbflow.data.own.assembly import Manner, Split
-from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.choices import Choices
 from ebbflow.data.own.finishing import complete
 from ebbflow.data.own.naming import natural_order
 

@@ -12,10 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.packing import InputLayout, packed
 from ebbflow.core.types import Dataset
 from ebbflow.data.own.assembly import Split
-from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.choices import Choices
 from ebbflow.data.own.finishing import complete, texts_array
 from ebbflow.data.own.items import (
     Gathered,

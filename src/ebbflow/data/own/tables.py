@@ -8,9 +8,10 @@ import numpy as np
 
 from ebbflow.core.errors import EbbflowError, nearest
 from ebbflow.core.judging import LABELLED
+from ebbflow.core.names import listed
 from ebbflow.core.types import Dataset
 from ebbflow.data.own.assembly import Manner, Split, assemble
-from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.choices import Choices
 from ebbflow.data.own.columns import Encoded, encode, text_column
 from ebbflow.data.own.naming import Array
 from ebbflow.data.own.splitting import held_out

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.names import listed
 from ebbflow.core.types import Dataset
 from ebbflow.data.own.assembly import Manner, Split
-from ebbflow.data.own.choices import Choices, listed
+from ebbflow.data.own.choices import Choices
 from ebbflow.data.own.finishing import complete, texts_array
 from ebbflow.data.own.items import channels_first
 from ebbflow.data.own.naming import Array, natural_order
