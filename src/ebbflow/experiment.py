@@ -12,7 +12,7 @@ import torch
 
 from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.config.resolved import Config
+from ebbflow.config.resolved import NATURAL, Config
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError, TrainingError, unknown
 from ebbflow.core.local import Engine
@@ -295,7 +295,7 @@ def _first_world(config: Config, dataset: Dataset | None) -> World:
     check_parameters(config)
     _check_device(config.device)
     if dataset is None:
-        natural = config.partition.kind == "natural"
+        natural = config.partition.kind == NATURAL
         dataset = datasets.configured(
             config.dataset, config.data, owners_needed=natural, task=config.task
         )

@@ -72,7 +72,7 @@ def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) ->
     for session in sessions:
         for device in session.devices:
             place.setdefault(device, len(place))
-    counts = np.zeros((len(place), dataset.kinds), dtype=np.int64)
+    counts = np.zeros((len(place), dataset.kind_count), dtype=np.int64)
     present = np.zeros((len(place), len(sessions)), dtype=bool)
     counted = 0
     for column, session in enumerate(sessions):
@@ -80,6 +80,6 @@ def count_holdings(title: str, sessions: Sequence[Session], dataset: Dataset) ->
         present[rows, column] = True
         for row, device in zip(rows, session.devices, strict=True):
             if row >= counted:
-                counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.kinds)
+                counts[row] = np.bincount(y[session.shards[device]], minlength=dataset.kind_count)
         counted = max(counted, 1 + max(rows, default=-1))
     return Holdings(title, tuple(place), counts, present, labels=dataset.labels)

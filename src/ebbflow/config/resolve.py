@@ -8,7 +8,7 @@ from typing import Any
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.defaults import OWN_DATA, SETTINGS, DatasetDefaults
-from ebbflow.config.resolved import AUTO, Config
+from ebbflow.config.resolved import AUTO, NATURAL, Config
 from ebbflow.config.schedule_checks import USUAL_INTERVAL, schedule_contradictions
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
@@ -81,10 +81,10 @@ def _partition(settings: Settings, usual: DatasetDefaults) -> dict[str, Any]:
     # unless the user says so: two classes would give every session just one of them.
     if overlap is None and schedule == "groups" and not own and settings.task in LABELLED:
         overlap = 0.0
-    natural = kind in (AUTO, "natural") and choice.devices is None  # as many as there are owners
+    natural = kind in (AUTO, NATURAL) and choice.devices is None  # as many as there are owners
     return {
         "kind": kind,
-        "overlap": None if kind in (*LABEL_KINDS, "natural") else overlap,
+        "overlap": None if kind in (*LABEL_KINDS, NATURAL) else overlap,
         "samples": choice.samples or (POOLED if kind == "pool" else None),
         "devices": None if schedule == "trace" or natural else choice.devices or usual.devices,
     }
@@ -165,7 +165,7 @@ def _contradictions(settings: Settings, config: Config) -> Iterator[str]:
         if isinstance(steps, list) and steps[0] > steps[1]:
             yield f"{name} = {steps} must be a range [fewest, most]"
     yield from _impossible(config.wireless)
-    if config.partition.kind == "natural":
+    if config.partition.kind == NATURAL:
         yield from _not_natural(settings)
     elif config.schedule.kind == "random":
         yield from _endless(config)

@@ -6,6 +6,8 @@ from ebbflow.config import schema
 from ebbflow.config.defaults import OWN_DATA
 from ebbflow.config.schema import Count, StepCount
 
+NATURAL = "natural"
+"""The partition by owners: every sample says whose it is."""
 AUTO = "auto"
 """The partition of a user's own data: natural if samples have owners, and Dirichlet if not."""
 

@@ -66,10 +66,15 @@ def parts(test: Examples) -> list[range]:
 
 def count(model: Model, state: ModelState, test: Examples, rows: range) -> Tally:
     """Return what some rows of a test set add to a model's score."""
+    return tally(model.task, *_outputs(model, state, test, rows))
+
+
+def _outputs(model: Model, state: ModelState, test: Examples, rows: range) -> tuple[Tensor, Tensor]:
+    """Return the outputs for some rows of a test set, and the truth."""
     x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
     with torch.no_grad():
         output, _ = model.forward(state.theta, state.buffers, x, None, False)
-        return tally(model.task, output.logits, y)
+    return output.logits, y
 
 
 def tally(task: Task, outputs: Tensor, truth: Tensor) -> Tally:
@@ -84,13 +89,8 @@ def tally(task: Task, outputs: Tensor, truth: Tensor) -> Tally:
 
 def hits(model: Model, state: ModelState, test: Examples) -> NDArray[np.bool_]:
     """Return which samples are classified correctly (argmax over all classes)."""
-    right = []
-    for rows in parts(test):
-        x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
-        with torch.no_grad():
-            output, _ = model.forward(state.theta, state.buffers, x, None, False)
-        right.append((output.logits.argmax(-1) == y).cpu().numpy())
-    return np.concatenate(right)
+    found = (_outputs(model, state, test, rows) for rows in parts(test))
+    return np.concatenate([(logits.argmax(-1) == y).cpu().numpy() for logits, y in found])
 
 
 def kept_outputs(model: Model, state: ModelState, test: Examples) -> Tensor:

@@ -225,8 +225,14 @@ class Examples:
     @property
     def kinds(self) -> Tensor:
         """The label of each sample, ``[N]``; zero for all where samples have no single label."""
-        single = self.y.dim() == 1 and not self.y.is_floating_point()
-        return self.y if single else torch.zeros(len(self.y), dtype=torch.int64).to(self.y.device)
+        if self.labelled:
+            return self.y
+        return torch.zeros(len(self.y), dtype=torch.int64, device=self.y.device)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the truth of a sample is a single label."""
+        return self.y.dim() == 1 and not self.y.is_floating_point()
 
 
 @dataclass(frozen=True)
@@ -256,9 +262,9 @@ class Dataset:
     inputs: InputLayout | None = None
 
     @property
-    def kinds(self) -> int:
+    def kind_count(self) -> int:
         """The number of labels by which samples can be told apart; one if they have none."""
-        return self.classes if self.train.kinds is self.train.y else 1
+        return self.classes if self.train.labelled else 1
 
 
 @dataclass(frozen=True)

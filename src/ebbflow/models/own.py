@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.packing import InputLayout
 from ebbflow.core.types import Model
-from ebbflow.models.module import from_module
+from ebbflow.models import MODELS, from_module, register_model
 
 OWN = "own_module"
 """What ``model.kind`` calls it."""
@@ -84,8 +84,6 @@ class Fitted(nn.Module):
 @contextmanager
 def handed_over(model: OwnModel | None, task: str) -> Iterator[None]:
     """Let ``model.kind`` name a model for as long as a run lasts."""
-    from ebbflow.models import MODELS, register_model  # noqa: PLC0415 - it imports this package
-
     if model is None:
         yield
         return

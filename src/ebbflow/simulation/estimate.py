@@ -262,7 +262,7 @@ def _records(world: World, methods: Sequence[Method], crowds: Sequence[_Crowd]) 
             devices=crowds[0].devices,
             participants=_drawn(world, crowds[0].devices),
         )
-        total += seeds * rounds * len(records.line_of(line._asdict()))
+        total += seeds * rounds * len(records.line_of(line.line()))
         events = [_events(world, method, session) for session in _some(world.sessions)]
         total += math.ceil(seeds * len(crowds) * np.mean(events))
         total += seeds * len(crowds) * 260 * len(config.window)  # the summary's rows

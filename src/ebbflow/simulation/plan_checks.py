@@ -29,7 +29,7 @@ class PlanCheck:
 
     def note(self, session: int, devices: tuple[int, ...], labels: Sequence[int]) -> None:
         """Look at a session."""
-        if len(labels) == 1 and self._dataset.kinds > 1:
+        if len(labels) == 1 and self._dataset.kind_count > 1:
             self._first_label = self._first_label if self._one_label else labels[0]
             self._one_label.append(session)
         if session > 1 and devices == self._before:

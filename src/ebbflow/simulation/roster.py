@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ebbflow.config.resolved import AUTO, Config
+from ebbflow.config.resolved import AUTO, NATURAL, Config
 from ebbflow.config.schedules import random_times, scheduled_trace, trace_times, trace_warnings
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazyMapping, LazySequence
@@ -32,7 +32,6 @@ from ebbflow.data.traces.trace import from_trace
 from ebbflow.simulation.plan_checks import PlanCheck
 
 POOL = "pool"
-NATURAL = "natural"
 KINDS = (*PARTITIONS, POOL, NATURAL, *DISTRIBUTIONS, AUTO)
 """Every value of ``partition.kind``."""
 
@@ -78,13 +77,14 @@ def plan_sessions(config: Config, dataset: Dataset, seed: int) -> Plan:
     warnings: list[str] = [*trace_warnings(config.schedule)]
     kind = partition_kind(config, dataset)
     if kind == NATURAL:
-        roster, shards = _natural(config, dataset, seed, warnings)
+        roster, shards = _natural(config, dataset, seed)
+        warnings += owner_warnings(dataset, list(shards), roster.sessions)
     elif kind in DISTRIBUTIONS:
         roster, shards = _distributed(config, dataset, y, seed)
     else:
         roster = _roster(config, seed)
         shards = _shards(config, dataset, y, roster, seed)
-    labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.kinds))
+    labels_of = lru_cache(RECENT)(_labels_of(shards, y, dataset.kind_count))
     tested = set(dataset.test.kinds.tolist())
     check = PlanCheck(dataset, config.sessions, config.pilot.sessions)
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -113,9 +113,7 @@ def plan_sessions(config: Config, dataset: Dataset, seed: int) -> Plan:
     return Plan(LazySequence(len(roster.sessions), session), names, tuple(warnings))
 
 
-def _natural(
-    config: Config, dataset: Dataset, seed: int, warnings: list[str]
-) -> tuple[Roster, dict[int, Indices]]:
+def _natural(config: Config, dataset: Dataset, seed: int) -> tuple[Roster, dict[int, Indices]]:
     """Give every owner its own samples, and say who is here when."""
     shards = natural_shards(dataset)
     owners, choice = list(shards), config.schedule
@@ -133,7 +131,6 @@ def _natural(
         sessions = renumbered(roster, dict(enumerate(owners)))
     if config.evaluation in ("devices", AUTO):  # before anything is trained
         refuse_untested(dataset, sessions)
-    warnings += owner_warnings(dataset, owners, sessions)
     return Roster(dataset.devices, sessions), shards
 
 
@@ -203,7 +200,7 @@ def _distributed(
         )
     devices = config.partition.device_count
     draw = generator(seed, "partition", kind)
-    shards, groups = DISTRIBUTIONS[kind](y, dataset.kinds, devices, draw)
+    shards, groups = DISTRIBUTIONS[kind](y, dataset.kind_count, devices, draw)
     names = tuple(f"d{device}" for device in range(devices))
     sessions = tuple(Presence(groups[index % 2]) for index in range(config.sessions))
     return Roster(names, sessions), dict(enumerate(shards))
@@ -212,10 +209,10 @@ def _distributed(
 def _shards(config: Config, dataset: Dataset, y: Indices, roster: Roster, seed: int) -> Shards:
     """Give every device of the roster its samples, once for the whole run."""
     if config.partition.overlap is None:
-        every = range(dataset.kinds)
+        every = range(dataset.kind_count)
         labels = [tuple(label for label in every if (y == label).any())]
     else:
-        labels = list(label_groups(dataset.kinds, config.partition.overlap))
+        labels = list(label_groups(dataset.kind_count, config.partition.overlap))
     group_of = _group_rule(config)
     if config.partition.kind == POOL:
         return Pool(seed, y, labels, group_of, config.partition.sample_count)

@@ -66,7 +66,7 @@ def simulate(
         lockstep = Lockstep(world, tracks, engine)
         if first == 1:
             scores = lockstep.evaluate(test)()
-            refuse_undefined(world, session, scores)
+            refuse_undefined(session, scores)
             routes = lockstep.routes(draw_round(world, session, 1), session.rounds)
             events = start_events(world, session, tracks, scores, routes)
             for callback in callbacks:
@@ -83,7 +83,8 @@ def simulate(
                     lockstep = Lockstep(world, tracks, engine)
                 scoring, snapshot = lockstep.evaluate(test), lockstep.snapshot()
                 reports.add(partial(_report, world, session, cohort, snapshot, scoring, callbacks))
-        note_what_was_reached(world, session, tracks)
+        final = lockstep.evaluate(world.dataset.test)()
+        note_what_was_reached(world, session, tracks, final)
         for track in tracks:
             _finish(world, track, session)
         for callback in callbacks:

@@ -9,13 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ebbflow.config.resolved import NATURAL
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, hits, kept_outputs, labelled, picked
 from ebbflow.core.judging import judge_of
 from ebbflow.core.tasks import Task
 from ebbflow.core.types import Examples, ModelState, Session
-from ebbflow.simulation.roster import NATURAL, partition_kind
-from ebbflow.simulation.scores import FinalScores, device_accuracies, summed_up
+from ebbflow.simulation.roster import partition_kind
+from ebbflow.simulation.scores import (
+    DeviceScores,
+    FinalScores,
+    device_accuracies,
+    summed_up,
+)
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
@@ -48,7 +54,7 @@ def session_test(world: World, session: Session) -> Examples:
     return picked(test, torch.isin(test.device, torch.tensor(session.devices)))
 
 
-def refuse_undefined(world: World, session: Session, scores: Sequence[Score]) -> None:
+def refuse_undefined(session: Session, scores: Sequence[Score]) -> None:
     """Raise an error if a measure has no value on the test samples of a session."""
     for score in scores:
         for name, value in score.measures.items():
@@ -60,35 +66,35 @@ def refuse_undefined(world: World, session: Session, scores: Sequence[Score]) ->
                 )
 
 
-def note_what_was_reached(world: World, session: Session, tracks: Sequence[Track]) -> None:
-    """Test every method's final model on all samples, and on those of each device."""
-    known: dict[int, FinalScores] = {}  # methods in the same place have the same model
-    for track in tracks:
+def note_what_was_reached(
+    world: World, session: Session, tracks: Sequence[Track], scores: Sequence[Score]
+) -> None:
+    """Note what every method's final model achieves: on all test samples, and device by device.
+
+    ``scores`` are those on all test samples.
+    """
+    known: dict[int, DeviceScores | None] = {}  # methods in the same place have the same model
+    for track, score in zip(tracks, scores, strict=True):
         key = id(track.model.theta)
         if key not in known:
-            known[key] = tested(world, session, track.model)
-        track.reached = known[key]
+            known[key] = by_device(world, session, track.model)
+        track.reached = FinalScores(score.accuracy, known[key])
 
 
-def tested(world: World, session: Session, model: ModelState) -> FinalScores:
-    """Return what a model achieves."""
+def by_device(world: World, session: Session, model: ModelState) -> DeviceScores | None:
+    """Return what a model achieves on the devices present, if test samples say whose they are."""
     test, task = world.dataset.test, world.model.task
-    natural = partition_kind(world.config, world.dataset) == NATURAL
-    owners = test.device.numpy() if natural and test.device is not None else None
+    if test.device is None or partition_kind(world.config, world.dataset) != NATURAL:
+        return None
+    owners = test.device.numpy()
     if task.counted:
         right = hits(world.model, model, test)
-        accuracy = 100 * int(right.sum()) / len(right)
-        values = None if owners is None else device_accuracies(right, owners, session.devices)
-    else:
-        outputs = kept_outputs(world.model, model, test)
-        accuracy = _judged(task, outputs, test.y)
-        values = None
-        if owners is not None:
-            mine = (np.flatnonzero(owners == device) for device in session.devices)
-            each = (_judged(task, outputs[rows], test.y[rows]) for rows in mine if len(rows))
-            values = np.array([value for value in each if not math.isnan(value)])
-    higher = judge_of(task.name, task.metrics).higher
-    return FinalScores(accuracy, None if values is None else summed_up(values, higher))
+        return summed_up(device_accuracies(right, owners, session.devices))
+    outputs = kept_outputs(world.model, model, test)
+    mine = (np.flatnonzero(owners == device) for device in session.devices)
+    each = (_judged(task, outputs[rows], test.y[rows]) for rows in mine if len(rows))
+    values = np.array([value for value in each if not math.isnan(value)])
+    return summed_up(values, judge_of(task.name, task.metrics).higher)
 
 
 def _judged(task: Task, outputs: Tensor, truth: Tensor) -> float:
