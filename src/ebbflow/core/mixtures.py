@@ -166,7 +166,7 @@ def expanded(
     for rows, labels, counts in zip(*parts, strict=True):
         logits, jacobian = _with_derivative(basis, alpha, rows)
         task = basis.model.task
-        if not task.labels:
+        if not task.labels:  # below the same for classes, rounded as in all results that are kept
             first, second = expanded_loss(task, logits, labels, counts, jacobian)
             loss += (task.loss(logits, labels).double() * counts).sum().cpu()
             slope += first.double().cpu()

@@ -1,4 +1,4 @@
-"""Tables and a picture of who holds which samples (the picture needs the extra ``plot``)."""
+"""Tables and a picture of who holds which samples."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _draw_lines(
     axis: Axes, places: NDArray[np.floating[Any]], across: Literal["x", "y"], **style: Any
 ) -> None:
     """Draw lines at these places, all as one shape: there may be thousands."""
-    from matplotlib.collections import LineCollection  # noqa: PLC0415 - an extra
+    from matplotlib.collections import LineCollection  # noqa: PLC0415 - slow to import
 
     ends = (0.0, 1.0)  # of the axis
     if across == "y":
@@ -238,8 +238,8 @@ def _image(axis: Axes, values: NDArray[Any], devices: int, shades: Colormap, top
 
 
 def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings, shown: NDArray[np.int64]) -> None:
-    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - an extra
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
+    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - slow to import
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
 
     devices, labels = holdings.counts.shape
     # Even one sample stands out from none, which is white.
@@ -268,7 +268,7 @@ def _draw_labels(figure: Figure, axis: Axes, holdings: Holdings, shown: NDArray[
 
 
 def _draw_presence(axis: Axes, holdings: Holdings, shown: NDArray[np.int64]) -> None:
-    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - an extra
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - slow to import
 
     devices, sessions = holdings.present.shape
     present = holdings.present[shown]

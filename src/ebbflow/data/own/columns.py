@@ -95,14 +95,8 @@ def text_column(table: Table, columns: list[str]) -> list[str]:
             f"{table.place} should have one column of texts besides labels and owners, and has "
             f"{which}: name the others in data.ignore"
         )
-    series = table.frame[found[0]]
-    missing = series.isna().to_numpy(dtype=bool)
-    if missing.any():
-        raise EbbflowError(
-            f"{table.at(int(missing.argmax()))}: column {found[0]} holds no text; add it, or leave "
-            "the line out"
-        )
-    return [str(value) for value in series.tolist()]
+    texts = table.complete(found[0], "holds no text; add it, or leave the line out")
+    return [str(value) for value in texts.tolist()]
 
 
 # --- what a column holds

@@ -37,6 +37,17 @@ class Table(NamedTuple):
         """The names of the columns."""
         return [str(name) for name in self.frame.columns]
 
+    def complete(self, column: str, lacking: str) -> Any:
+        """Return a column none of whose values is missing.
+
+        Otherwise an error names the first line, and ``lacking`` ends its sentence.
+        """
+        series = self.frame[column]
+        missing = series.isna().to_numpy(dtype=bool)
+        if missing.any():
+            raise EbbflowError(f"{self.at(int(missing.argmax()))}: column {column} {lacking}")
+        return series
+
     def rows(self, chosen: NDArray[np.bool_]) -> Table:
         """Return some of the rows."""
         frame = self.frame[chosen].reset_index(drop=True)

@@ -165,14 +165,8 @@ def _owners(table: Table, column: str | None) -> Array | None:
     """Return whose each sample is: whole numbers, or texts."""
     if column is None:
         return None
-    series = table.frame[column]
-    missing = series.isna().to_numpy(dtype=bool)
-    if missing.any():
-        raise EbbflowError(
-            f"{table.at(int(missing.argmax()))}: column {column} does not say whose the sample is; "
-            "name its device, or leave the line out"
-        )
-    values: Array = series.to_numpy()
+    lacking = "does not say whose the sample is; name its device, or leave the line out"
+    values: Array = table.complete(column, lacking).to_numpy()
     if (
         values.dtype.kind == "f"
         and np.isfinite(values).all()

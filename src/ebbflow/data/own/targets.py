@@ -17,14 +17,8 @@ def class_values(table: Table, column: str) -> Array:
 
     A column of another kind of target, such as a number to predict, would be read here.
     """
-    series = table.frame[column]
-    missing = series.isna().to_numpy(dtype=bool)
-    if missing.any():
-        raise EbbflowError(
-            f"{table.at(int(missing.argmax()))}: column {column} holds no label; add it, or leave "
-            "the line out"
-        )
-    values: Array = series.to_numpy()
+    lacking = "holds no label; add it, or leave the line out"
+    values: Array = table.complete(column, lacking).to_numpy()
     if values.dtype.kind in "iu":
         return values
     if values.dtype.kind in "Mm":

@@ -109,14 +109,8 @@ def truth_values(table: Table, label: str) -> Array:
     """Return the numbers of the columns to predict, ``[N, O]``."""
     found = []
     for column in truth_columns(table, label):
-        series = table.frame[column]
-        missing = series.isna().to_numpy(dtype=bool)
-        if missing.any():
-            raise EbbflowError(
-                f"{table.at(int(missing.argmax()))}: column {column} holds no number; add it, or "
-                "leave the line out"
-            )
-        values: Array = series.to_numpy()
+        lacking = "holds no number; add it, or leave the line out"
+        values: Array = table.complete(column, lacking).to_numpy()
         if values.dtype.kind not in "biuf":
             row = next((n for n, v in enumerate(values.tolist()) if not _is_number(v)), 0)
             raise EbbflowError(
