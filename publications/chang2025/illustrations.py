@@ -29,7 +29,7 @@ def _blank(axis: Axes, width: float, height: float) -> None:
 
 
 def _box(axis: Axes, x: float, y: float, width: float, height: float, colour: str) -> None:
-    from matplotlib.patches import FancyBboxPatch  # noqa: PLC0415 - an extra
+    from matplotlib.patches import FancyBboxPatch  # noqa: PLC0415 - slow to import
 
     axis.add_patch(
         FancyBboxPatch(
