@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ebbflow.analysis import accounting
 from ebbflow.analysis.accounting import Account
@@ -16,11 +17,13 @@ from ebbflow.analysis.metrics import (
     WindowAccuracy,
     compared,
 )
+from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import JUDGES, Judge, judge_of
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
+from ebbflow.runs.records import Round
 
 Accounts = Mapping[tuple[str, str, int], Account]
 """What each method has cost, by algorithm, method and seed."""
@@ -50,28 +53,38 @@ def run_metrics(
     """Return the metrics of a run folder, in which at least one round must be finished."""
     config = read_config(folder)
     check_complete(folder)
-    judge = judge_of(config.task, config.metrics)
-    rounds = [r._replace(accuracy=judge.rising(r.accuracy)) for r in records.read_rounds(folder)]
+    rounds = records.read_rounds(folder)
     if not rounds:
         raise EbbflowError(
             f"{folder} holds no rounds yet: let it run on, or start it by `ebbflow resume {folder}`"
         )
-    events = records.read_events(folder)
-    methods = config.methods
-    usual = REFERENCE if REFERENCE in methods else methods[0]
     try:
-        comparison = compared(
-            rounds,
-            events,
-            pilot=config.pilot.sessions,
-            methods=methods,
-            reference=usual if reference is None else reference,
-        )
-        accounts = accounting.totals(events, carry_over=config.pilot.carry_over)
+        return metrics_of(config, rounds, records.read_events(folder), targets, reference)
     except (KeyError, TypeError):
         raise EbbflowError(
             f"{folder / records.EVENTS} is not of this version: {records.RESTORE}"
         ) from None
+
+
+def metrics_of(
+    config: Config,
+    rounds: Iterable[Round],
+    events: Sequence[Mapping[str, Any]],
+    targets: Sequence[Target],
+    reference: str | None = None,
+) -> RunMetrics:
+    """Return the metrics of a run's rounds and events."""
+    judge = judge_of(config.task, config.metrics)
+    methods = config.methods
+    usual = REFERENCE if REFERENCE in methods else methods[0]
+    comparison = compared(
+        [r._replace(accuracy=judge.rising(r.accuracy)) for r in rounds],
+        events,
+        pilot=config.pilot.sessions,
+        methods=methods,
+        reference=usual if reference is None else reference,
+    )
+    accounts = accounting.totals(events, carry_over=config.pilot.carry_over)
     return RunMetrics(
         comparison.reference,
         tuple(methods),

@@ -110,6 +110,7 @@ def note_environment(folder: Path, data: Dataset) -> None:
                 "train": len(data.train),
                 "test": len(data.test),
                 "classes": data.classes,
+                **({"labels": list(data.labels)} if data.labels else {}),
                 "digest": fingerprint(data),
             },
         },

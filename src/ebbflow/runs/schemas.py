@@ -171,6 +171,7 @@ class ReachedEvent(TypedDict):
     session: Positive
     all: Finite
     devices: NotRequired[DeviceScoresFacts]
+    each: NotRequired[dict[Number, Finite]]
 
 
 Event = Annotated[

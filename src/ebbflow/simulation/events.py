@@ -13,6 +13,7 @@ from ebbflow.core.local import Route
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.types import Session
 from ebbflow.sessions.memory import Memory, SessionRules
+from ebbflow.simulation.scores import FinalScores
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
@@ -126,11 +127,18 @@ def tested_events(world: World, session: Session, tracks: Sequence[Track]) -> li
             "event": TESTED,
             **_about(world, track, session),
             "all": track.reached.accuracy,
-            **({"devices": track.reached.devices._asdict()} if track.reached.devices else {}),
+            **_by_device(track.reached),
         }
         for track in tracks
         if track.reached is not None
     ]
+
+
+def _by_device(reached: FinalScores) -> dict[str, Any]:
+    if reached.devices is None:
+        return {}
+    each = {str(device): value for device, value in reached.each.items()}
+    return {"devices": reached.devices._asdict(), "each": each}
 
 
 def _stored(world: World, track: Track) -> Stored:

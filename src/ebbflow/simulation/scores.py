@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,37 +27,42 @@ class DeviceScores(NamedTuple):
 
 
 class FinalScores(NamedTuple):
-    """What a session's final model achieves: on all test samples, and device by device."""
+    """What a session's final model achieves: on all test samples, and device by device.
+
+    ``each`` has the score of every device present that has test samples, by its number.
+    """
 
     accuracy: float
+    each: Mapping[int, float]
     devices: DeviceScores | None = None
 
 
 def device_accuracies(
     right: NDArray[np.bool_], owners: NDArray[np.int64], present: Sequence[int]
-) -> NDArray[np.float64]:
+) -> dict[int, float]:
     """Return the accuracy of each device present that has test samples, in percent.
 
     >>> right, owners = np.array([True, True, False, False]), np.array([0, 1, 1, 2])
-    >>> device_accuracies(right, owners, [0, 1]).tolist()
-    [100.0, 50.0]
+    >>> device_accuracies(right, owners, [0, 1, 3])
+    {0: 100.0, 1: 50.0}
     """
     size = max(int(owners.max(initial=-1)), *present) + 1
     counts = np.bincount(owners, minlength=size)[list(present)]
     correct = np.bincount(owners, weights=right, minlength=size)[list(present)]
-    found: NDArray[np.float64] = 100 * correct[counts > 0] / counts[counts > 0]
-    return found
+    shares = zip(present, correct.tolist(), counts.tolist(), strict=True)
+    return {device: 100 * hit / count for device, hit, count in shares if count}
 
 
-def summed_up(values: NDArray[np.float64], higher: bool = True) -> DeviceScores | None:
+def summed_up(each: Mapping[int, float], higher: bool = True) -> DeviceScores | None:
     """Return mean, worst tenth and spread of devices' scores, of which more is better or worse.
 
-    >>> summed_up(np.array([100.0, 50.0]))
+    >>> summed_up({0: 100.0, 4: 50.0})
     DeviceScores(mean=75.0, worst=50.0, spread=25.0, devices=2)
     """
-    if not len(values):
+    if not each:
         return None
-    ordered = np.sort(values) if higher else np.sort(values)[::-1]
+    rising = np.sort(np.array(list(each.values()), dtype=np.float64))
+    ordered = rising if higher else rising[::-1]
     worst = ordered[: max(1, math.floor(WORST * len(ordered) + 0.5))]
     return DeviceScores(
         float(ordered.mean()), float(worst.mean()), float(ordered.std()), len(ordered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,12 +16,7 @@ from ebbflow.core.judging import judge_of
 from ebbflow.core.tasks import Task
 from ebbflow.core.types import Examples, ModelState, Session
 from ebbflow.simulation.roster import partition_kind
-from ebbflow.simulation.scores import (
-    DeviceScores,
-    FinalScores,
-    device_accuracies,
-    summed_up,
-)
+from ebbflow.simulation.scores import FinalScores, device_accuracies, summed_up
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
@@ -73,28 +68,29 @@ def note_what_was_reached(
 
     ``scores`` are those on all test samples.
     """
-    known: dict[int, DeviceScores | None] = {}  # methods in the same place have the same model
+    known: dict[int, Mapping[int, float]] = {}  # methods in the same place have the same model
+    higher = judge_of(world.config.task, world.config.metrics).higher
     for track, score in zip(tracks, scores, strict=True):
         key = id(track.model.theta)
         if key not in known:
             known[key] = by_device(world, session, track.model)
-        track.reached = FinalScores(score.accuracy, known[key])
+        each = known[key]
+        track.reached = FinalScores(score.accuracy, each, summed_up(each, higher))
 
 
-def by_device(world: World, session: Session, model: ModelState) -> DeviceScores | None:
-    """Return what a model achieves on the devices present, if test samples say whose they are."""
+def by_device(world: World, session: Session, model: ModelState) -> Mapping[int, float]:
+    """Return what a model achieves on each device present, if test samples say whose they are."""
     test, task = world.dataset.test, world.model.task
     if test.device is None or partition_kind(world.config, world.dataset) != NATURAL:
-        return None
+        return {}
     owners = test.device.numpy()
     if task.counted:
         right = hits(world.model, model, test)
-        return summed_up(device_accuracies(right, owners, session.devices))
+        return device_accuracies(right, owners, session.devices)
     outputs = kept_outputs(world.model, model, test)
-    mine = (np.flatnonzero(owners == device) for device in session.devices)
-    each = (_judged(task, outputs[rows], test.y[rows]) for rows in mine if len(rows))
-    values = np.array([value for value in each if not math.isnan(value)])
-    return summed_up(values, judge_of(task.name, task.metrics).higher)
+    mine = ((device, np.flatnonzero(owners == device)) for device in session.devices)
+    each = ((d, _judged(task, outputs[rows], test.y[rows])) for d, rows in mine if len(rows))
+    return {device: value for device, value in each if not math.isnan(value)}
 
 
 def _judged(task: Task, outputs: Tensor, truth: Tensor) -> float:

@@ -1,0 +1,1 @@
+"""A run as pictures, pages and tables show it: computed once, drawn in several ways."""
