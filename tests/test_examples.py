@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from ebbflow.config.merge import Layers
-from ebbflow.core.types import Session
 from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
 from ebbflow.experiment import build_world
-from ebbflow.runs.records import Round
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.callbacks import Callback, RoundFinished, SessionStarted
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.simulate import simulate
-from ebbflow.simulation.tracks import Track, new_tracks
-from ebbflow.simulation.world import World
+from ebbflow.simulation.tracks import new_tracks
 from examples.algorithm1 import Outcome, algorithm1
 
 METHODS = ("warm_start", "previous")
@@ -35,18 +30,14 @@ class Notes(Callback):
         self.accuracies: dict[str, dict[int, list[float]]] = {name: {} for name in METHODS}
         self.weights: dict[str, dict[int, dict[int, float]]] = {name: {} for name in METHODS}
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
-        for event in events:
-            if event["event"] == "start" and event["weights"]:
-                weights = {int(z): weight for z, weight in event["weights"].items()}
-                self.weights[event["method"]][session.index] = weights
+    def session_started(self, event: SessionStarted) -> None:
+        for line in event.recorded:
+            if line["event"] == "start" and line["weights"]:
+                weights = {int(z): weight for z, weight in line["weights"].items()}
+                self.weights[line["method"]][event.session.index] = weights
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        for r in rounds:
+    def round_finished(self, event: RoundFinished) -> None:
+        for r in event.results:
             self.accuracies[r.method].setdefault(r.session, []).append(r.accuracy)
 
 

@@ -17,15 +17,13 @@ from ebbflow.config.resolved import Config
 from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weighted_upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.registry import RegisteredAlgorithm
-from ebbflow.core.types import Examples, Session, State
+from ebbflow.core.types import Examples, State
 from ebbflow.experiment import resume, run
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import fingerprint
-from ebbflow.runs.records import Records, Round, read_manifest
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.runs.records import RunRecords, read_manifest
+from ebbflow.simulation.callbacks import Callback, RoundFinished, SessionStarted
 from ebbflow.simulation.roster import build_sessions
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
 from tests.configs import digits, with_settings
 
 SMALL = ("seeds=[100, 200]", "rounds=2", "partition.devices=4", "sessions=4", "engine.workers=1")
@@ -49,15 +47,11 @@ class Crasher(Callback):
         self.left = rounds
         self.within = within
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         if self.left == 0:
             raise CrashError
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         self.left -= 1
         if self.within and self.left == 0:
             raise CrashError
@@ -178,14 +172,14 @@ KEEP_TWO = ("history.keep=last", "history.limit=2")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Records:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunRecords:
     return run(config_of(*KEEP_TWO), tmp_path_factory.mktemp("whole"), dataset=digits())
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 1000.0], ids=["saved every round", "saved per session"])
 @pytest.mark.parametrize(("rounds", "within"), [(2, False), (6, False), (1, True), (11, True)])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    tmp_path: Path, whole: Records, seconds: float, rounds: int, within: bool
+    tmp_path: Path, whole: RunRecords, seconds: float, rounds: int, within: bool
 ) -> None:
     config = config_of(*KEEP_TWO, f"checkpoint.seconds={seconds}")
     with pytest.raises(CrashError):

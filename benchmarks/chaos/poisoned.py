@@ -20,12 +20,12 @@ from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.start import Situation, StartingPoint
-from ebbflow.core.types import ModelState, PastSession, Session
+from ebbflow.core.types import ModelState, PastSession
 from ebbflow.runs.records import Round
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.callbacks import Callback, RoundFinished
 from ebbflow.simulation.methods import Method, methods_of
 from ebbflow.simulation.simulate import simulate
-from ebbflow.simulation.tracks import Track, new_tracks
+from ebbflow.simulation.tracks import new_tracks
 from ebbflow.simulation.world import World
 
 SHARES = (0.01, 0.05, 0.2)
@@ -95,10 +95,9 @@ class _Accuracies(Callback):
     def __init__(self) -> None:
         self.rounds: list[Round] = []
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.rounds += [r for r in rounds if r.session >= min(FIRST, len(world.sessions))]
+    def round_finished(self, event: RoundFinished) -> None:
+        if event.session.index >= min(FIRST, len(event.world.sessions)):
+            self.rounds += event.results
 
 
 def _accuracies(worlds: Sequence[World], poison: Poison | None, share: float) -> tuple[float, ...]:

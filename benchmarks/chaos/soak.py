@@ -29,12 +29,10 @@ from benchmarks.memory import status
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
-from ebbflow.core.types import Dataset, Session
+from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.runs import records
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import Callback, SessionFinished
 
 SESSIONS = 1000
 EVERY = 5
@@ -80,7 +78,7 @@ class Meter(Callback):
         self._before: float | None = None
         self._yardstick = 0.0
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, event: SessionFinished) -> None:
         """Write a line."""
         now = time.process_time()
         if self._before is not None:
@@ -88,10 +86,10 @@ class Meter(Callback):
                 sum(1 for _ in Path(f"/proc/self/{what}").iterdir()) for what in ("fd", "task")
             )
             memory = status(os.getpid(), "VmRSS")
-            if session.index % EVERY == 0 or not self._yardstick:
+            if event.session.index % EVERY == 0 or not self._yardstick:
                 self._yardstick = _short_run()
             times = now - self._before, self._yardstick
-            note = Note(session.index, len(session.devices), *times, memory, handles, threads)
+            note = Note(event.session.index, len(event.devices), *times, memory, handles, threads)
             self._log.write(json.dumps(note) + "\n")
             self._log.flush()
         self._before = time.process_time()

@@ -13,20 +13,14 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chang2025.cells import TRAINING_SAMPLES, Cell, DataSplit, make_cell
 from ebbflow.config.resolve import LABEL_KINDS
 from ebbflow.config.resolved import Config
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
-from ebbflow.simulation.callbacks import Callback
-
-if TYPE_CHECKING:
-    from ebbflow.core.types import Session
-    from ebbflow.runs.records import Round
-    from ebbflow.simulation.tracks import Track
-    from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import Callback, RoundFinished, SessionStarted
 
 FILE = "speed.json"
 ALIKE = {"fmnist": "mnist", "cifar100": "cifar10"}
@@ -129,18 +123,11 @@ class _Clock(Callback):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         self.times = []
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         self.times.append(time.perf_counter())
-
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        pass
 
 
 def measure(sample: TimedRun) -> float:

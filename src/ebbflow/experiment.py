@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,34 +20,35 @@ from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Model, ModelState, PastSession, Session
+from ebbflow.core.types import Dataset, Model, ModelState, PastSession
 from ebbflow.data import datasets
 from ebbflow.data.checks import data_warnings, refuse_texts
-from ebbflow.data.distributions import DISTRIBUTIONS
-from ebbflow.data.partition import PARTITIONS
 from ebbflow.engines import engine_for
 from ebbflow.engines.failures import memory_lack_named
 from ebbflow.models import MODELS, OF_ONE_INPUT, at_precision, lacking_warnings, load_weights
-from ebbflow.recording import Recorder, Saved, restore, rewind, without_ended
+from ebbflow.recording import Recorder, Saved, StopOnceTold, restore, rewind, without_ended
 from ebbflow.runs import records, retention
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import check_data, note_environment, other_instructions
+from ebbflow.runs.extending import check_intact, with_seeds, write_seeds
 from ebbflow.runs.folder import RunFolder
-from ebbflow.runs.records import Records, Round
-from ebbflow.runs.summary import summary_rows, without_broken_sessions
+from ebbflow.runs.records import Round, RunRecords
+from ebbflow.runs.summary import setting_of, summary_rows, without_broken_sessions
 from ebbflow.sessions.memory import SessionRules
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.callbacks import (
+    Callback,
+    MethodEnded,
+    ResumePoint,
+    RoundFinished,
+    RunStarted,
+    SessionFinished,
+    SessionStarted,
+    announced,
+)
 from ebbflow.simulation.ceilings import refuse_too_large
 from ebbflow.simulation.estimate import Estimate, estimate
-from ebbflow.simulation.events import (
-    ENDED,
-    TESTED,
-    cost_events,
-    ended_event,
-    left_out_events,
-    tested_events,
-)
+from ebbflow.simulation.events import ENDED, TESTED
 from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
 from ebbflow.simulation.roster import KINDS, build_sessions, plan_sessions
@@ -66,14 +68,14 @@ def run(
     callbacks: Sequence[Callback] = (),
     claimed: bool = False,
     stop: Callable[[], bool] = lambda: False,
-) -> Records:
+) -> RunRecords:
     """Run an experiment and return its records.
 
     Args:
         config: A resolved configuration.
         out: The run folder to write; without one, everything stays in memory.
         dataset: A loaded data set, instead of the one that the configuration names.
-        callbacks: Additional callbacks, such as a progress display.
+        callbacks: Told of all that happens, such as a progress display.
         claimed: Whether `claim_folder` has already created ``out`` for this run.
         stop: Asked after every round of a run in a folder; if true, the run is saved, and ends with
             `ebbflow.core.errors.RunStoppedError`.
@@ -97,27 +99,62 @@ def resume(
     dataset: Dataset | None = None,
     callbacks: Sequence[Callback] = (),
     stop: Callable[[], bool] = lambda: False,
-) -> Records:
-    """Resume a run from its last checkpoint; a finished run is only read."""
+) -> RunRecords:
+    """Resume a run from its last checkpoint; a finished run is only read.
+
+    Of a finished run, callbacks hear that it starts and that it is finished.
+    """
     config = read_config(path)
     if _is_finished(path, config):
         check_data(path, prepared(config, dataset))
-        return records.read_records(path)
+        found = records.read_records(path)
+        done = [ResumePoint(last.seed, last.session) for last in found.rounds[-1:]]
+        started = RunStarted(config=config, folder=path, resumed=done[0] if done else None)
+        with announced(callbacks, started) as rows:
+            rows.extend(found.rows)
+        return found
     data = _planned(config, dataset, path)
     return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop)
 
 
+def extend(
+    path: Path,
+    seeds: Sequence[int],
+    *,
+    dataset: Dataset | None = None,
+    callbacks: Sequence[Callback] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> RunRecords:
+    """Add seeds to a run, finished or not, and go on from its last checkpoint.
+
+    The outcome is that of a run with all seeds. Nothing is written before everything is checked.
+    """
+    folder = RunFolder.open(path)
+    try:
+        config = with_seeds(path, seeds)
+        check_intact(path)
+        data = _planned(config, dataset, path)
+        if (path / records.ENVIRONMENT).exists():
+            check_data(path, data)
+        write_seeds(folder, config)
+    except BaseException:
+        folder.close()
+        raise
+    return _run_in_folder(config, folder, data, callbacks, stop)
+
+
 def dry_run(config: Config, out: Path) -> tuple[Estimate, float]:
     """Return what a run in a folder would take, and how many seconds, without running it."""
+    began = time.perf_counter()
     with _undisturbed():
         world = _first_world(config, None)
         methods = methods_of(world)
+        planned, ready = estimate(world, methods), time.perf_counter() - began
         engine = engine_of(world)
         try:
-            seconds = measured_seconds(world, methods, engine, out)
+            return planned, ready + measured_seconds(world, methods, engine, out)
         finally:
             engine.close()
-        return estimate(world, methods), seconds
 
 
 def _is_finished(path: Path, config: Config) -> bool:
@@ -138,33 +175,28 @@ class _InMemory(Callback):
         self.rounds: list[Round] = []
         self.events: list[dict[str, Any]] = []
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
-        self.events += events
+    def session_started(self, event: SessionStarted) -> None:
+        self.events += event.recorded
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.rounds += rounds
-        self.events += left_out_events(world, session, tracks)
+    def round_finished(self, event: RoundFinished) -> None:
+        self.rounds += event.results
+        self.events += event.recorded
 
-    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
-        self.events.append(ended_event(world, session, t, track))
+    def method_ended(self, event: MethodEnded) -> None:
+        self.events += event.recorded
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        self.events += tested_events(world, session, tracks)
-        self.events += cost_events(world, session, tracks)
+    def session_finished(self, event: SessionFinished) -> None:
+        self.events += event.recorded
 
 
-def _run_in_memory(config: Config, data: Dataset, callbacks: Sequence[Callback]) -> Records:
+def _run_in_memory(config: Config, data: Dataset, callbacks: Sequence[Callback]) -> RunRecords:
     kept = _InMemory()
-    with _undisturbed():
+    with _undisturbed(), announced(callbacks, RunStarted(config=config)) as rows:
         for seed in config.seeds:
             world = build_world(config, data, seed)
             _simulate(world, new_tracks(world, methods_of(world)), [kept, *callbacks])
-    rows = _rows(config, kept.rounds, kept.events)
-    return Records(config.model_dump(mode="json"), kept.rounds, rows, kept.events)
+        rows.extend(_rows(config, kept.rounds, kept.events))
+    return RunRecords(config.model_dump(mode="json"), kept.rounds, rows, kept.events)
 
 
 def _run_in_folder(
@@ -173,7 +205,7 @@ def _run_in_folder(
     data: Dataset,
     callbacks: Sequence[Callback],
     stop: Callable[[], bool],
-) -> Records:
+) -> RunRecords:
     try:
         with _undisturbed():
             warning = other_instructions(folder.path)
@@ -181,30 +213,51 @@ def _run_in_folder(
             saved = rewind(folder, config)
             warnings = [*(saved.damaged if saved else ()), *([warning] if warning else [])]
             folder.append(records.EVENTS, [{"event": "warning", "text": w} for w in warnings])
-            done = _seeds_done(config, saved)
-            recorder = Recorder(folder, stop)
-            followers = [recorder, *callbacks]
-            for seed in config.seeds[done:]:
-                world = build_world(config, data, seed)
-                tracks = new_tracks(world, methods_of(world))
-                after = (0, 0)
-                if saved and saved.checkpoint.seed == seed:
-                    tracks = without_ended(folder, seed, tracks)
-                    lost = restore(folder, saved, world, tracks)
-                    folder.append(records.EVENTS, lost)
-                    recorder.resumed(world, tracks)
-                    after = (saved.checkpoint.session, saved.checkpoint.round)
-                _simulate(world, tracks, followers, after)
-            recorder.finish()
-        rounds, events = records.read_rounds(folder.path), records.read_events(folder.path)
-        rows = _rows(config, rounds, events)
-        summary = {"config": config.model_dump(mode="json"), "rows": rows}
-        if ended := [event for event in events if event["event"] == ENDED]:
-            summary["ended"] = ended
-        records.write_sealed(folder.path / records.SUMMARY, summary, indent=1)
+            started = RunStarted(config=config, folder=folder.path, resumed=_resume_point(saved))
+            with announced(callbacks, started) as rows:
+                rows.extend(_computed_in_folder(config, folder, data, callbacks, stop, saved))
     finally:
         folder.close()
     return records.read_records(folder.path)
+
+
+def _resume_point(saved: Saved | None) -> ResumePoint | None:
+    if saved is None:
+        return None
+    checkpoint = saved.checkpoint
+    return ResumePoint(checkpoint.seed, checkpoint.session, checkpoint.round or None)
+
+
+def _computed_in_folder(
+    config: Config,
+    folder: RunFolder,
+    data: Dataset,
+    callbacks: Sequence[Callback],
+    stop: Callable[[], bool],
+    saved: Saved | None,
+) -> list[dict[str, Any]]:
+    """Compute what is left of a run, write its summary, and return the summary's rows."""
+    recorder = Recorder(folder, stop)
+    followers = [recorder, *callbacks, StopOnceTold(recorder)]
+    for seed in config.seeds[_seeds_done(config, saved) :]:
+        world = build_world(config, data, seed)
+        tracks = new_tracks(world, methods_of(world))
+        after = (0, 0)
+        if saved and saved.checkpoint.seed == seed:
+            tracks = without_ended(folder, seed, tracks)
+            lost = restore(folder, saved, world, tracks)
+            folder.append(records.EVENTS, lost)
+            recorder.resumed(world, tracks)
+            after = (saved.checkpoint.session, saved.checkpoint.round)
+        _simulate(world, tracks, followers, after)
+    recorder.finish()
+    rounds, events = records.read_rounds(folder.path), records.read_events(folder.path)
+    rows = _rows(config, rounds, events)
+    summary = {"config": config.model_dump(mode="json"), "rows": rows}
+    if ended := [event for event in events if event["event"] == ENDED]:
+        summary["ended"] = ended
+    records.write_sealed(folder.path / records.SUMMARY, summary, indent=1)
+    return rows
 
 
 def _seeds_done(config: Config, saved: Saved | None) -> int:
@@ -251,16 +304,13 @@ def _rows(
     if len(ended) == len(config.seeds) * len(config.algorithm) * len(config.methods):
         raise TrainingError(ended[0]["text"])
     rounds = without_broken_sessions(rounds, ended)
-    kind = config.partition.kind
-    setting = {
-        "dataset": config.dataset,
-        "partition": kind,
-        "overlap": None if kind in DISTRIBUTIONS else config.partition.overlap,
-        "alpha": config.partition.alpha if kind in PARTITIONS else None,
-    }
     tested = [event for event in events if event["event"] == TESTED]
     return summary_rows(
-        rounds, tested, windows=config.window, pilot=config.pilot.sessions, setting=setting
+        rounds,
+        tested,
+        windows=config.window,
+        pilot=config.pilot.sessions,
+        setting=setting_of(config),
     )
 
 

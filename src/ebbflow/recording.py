@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,15 +29,15 @@ from ebbflow.runs.configuration import check_unchanged
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store
 from ebbflow.runs.plain import set_aside
-from ebbflow.runs.records import RESTORE, Round
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import (
-    ENDED,
-    cost_events,
-    ended_event,
-    left_out_events,
-    tested_events,
+from ebbflow.runs.records import RESTORE
+from ebbflow.simulation.callbacks import (
+    Callback,
+    MethodEnded,
+    RoundFinished,
+    SessionFinished,
+    SessionStarted,
 )
+from ebbflow.simulation.events import ENDED
 from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
@@ -46,11 +47,12 @@ class Recorder(Callback):
     """The callback that writes a run folder.
 
     An entry of a history is deleted once neither its method nor one of the last two checkpoints
-    needs it.
+    needs it. If ``stop`` answers that the run is to stop, it is saved, and ``stopped`` is true.
     """
 
     def __init__(self, folder: RunFolder, stop: Callable[[], bool] = lambda: False) -> None:
         self.folder = folder
+        self.stopped = False
         self._stop = stop
         self._saved_at = time.monotonic()
         self._session_began = time.monotonic()
@@ -61,36 +63,33 @@ class Recorder(Callback):
         """Take note of what the checkpoint needs that these tracks have been restored from."""
         self._note(world, tracks)
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         """Record where each method starts, and which past sessions it drew on."""
         self._session_began = time.monotonic()
-        self.folder.append(records.EVENTS, events)
+        self.folder.append(records.EVENTS, event.recorded)
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         """Record a round, and save a checkpoint if one is due."""
-        self.folder.append(records.METRICS, [r.line() for r in rounds])
-        self.folder.append(records.EVENTS, left_out_events(world, session, tracks))
-        due = time.monotonic() - self._saved_at >= world.config.checkpoint.seconds
+        self.folder.append(records.METRICS, [r.line() for r in event.results])
+        self.folder.append(records.EVENTS, event.recorded)
+        due = time.monotonic() - self._saved_at >= event.world.config.checkpoint.seconds
         stopping = self._stop()
-        if rounds[0].round < session.rounds and (due or stopping):
-            self._save_checkpoint(world, session, rounds[0].round, tracks)
-            if stopping:
-                raise RunStoppedError
+        if event.round < event.session.rounds and (due or stopping):
+            self._save_checkpoint(event.world, event.session, event.round, event.tracks)
+            self.stopped = stopping
 
-    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+    def method_ended(self, event: MethodEnded) -> None:
         """Record why a method cannot go on."""
-        self.folder.append(records.EVENTS, [ended_event(world, session, t, track)])
+        self.folder.append(records.EVENTS, event.recorded)
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, event: SessionFinished) -> None:
         """Save the session's models, then a checkpoint, then delete entries no longer kept."""
+        world, session, tracks = event.world, event.session, event.tracks
         seconds = time.monotonic() - self._session_began
-        event = {"event": "finished", "seed": world.seed, "session": session.index}
-        over = [*tested_events(world, session, tracks), *cost_events(world, session, tracks)]
-        self.folder.append(records.EVENTS, [*over, {**event, "seconds": round(seconds, 3)}])
+        over = {"event": "finished", "seed": world.seed, "session": session.index}
+        self.folder.append(
+            records.EVENTS, [*event.recorded, {**over, "seconds": round(seconds, 3)}]
+        )
         for track in tracks:
             store = self._store(world, track.method)
             if session.index == world.rules.pilot_sessions and track.pilot is not None:
@@ -103,8 +102,7 @@ class Recorder(Callback):
                 for past in track.past
             ]
         self._save_checkpoint(world, session, 0, tracks)
-        if self._stop():
-            raise RunStoppedError
+        self.stopped = self._stop()
 
     def finish(self) -> None:
         """Prove the last checkpoint of a finished run by reading it, then delete the one before."""
@@ -148,6 +146,28 @@ class Recorder(Callback):
         write_checkpoint(self.folder, place, config, facts, _packed(tracks))
         self._note(world, tracks)
         self._saved_at = time.monotonic()
+
+
+class StopOnceTold(Callback):
+    """The last of all callbacks: ends a run that is saved because it is to stop.
+
+    By then the others have heard of the round or session after which the run goes on again.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def round_finished(self, event: RoundFinished) -> None:
+        """Stop after a round."""
+        self._stop()
+
+    def session_finished(self, event: SessionFinished) -> None:
+        """Stop after a session."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._recorder.stopped:
+            raise RunStoppedError
 
 
 class _Needed(NamedTuple):
@@ -263,7 +283,26 @@ def restore(
         if track.pilot is not None:
             store.write_pilot_anew(track.pilot)
         track.devices = session.devices
+    _trim_former(folder, world, checkpoint)
     return warnings
+
+
+def _trim_former(folder: RunFolder, world: World, checkpoint: Checkpoint) -> None:
+    """Delete what is no longer kept of methods that only the checkpoint before knows.
+
+    They belong to the seed before, or have ended. A crash may have come before the deletion.
+    """
+    here = {(checkpoint.seed, facts["algorithm"], facts["method"]) for facts in checkpoint.tracks}
+    for path in checkpoint_paths(folder.path)[1:2]:  # a third may not have been deleted yet
+        with suppress(EbbflowError):  # `ebbflow verify` tells of damage that no round depends on
+            former = read_checkpoint(path)
+            for facts in former.tracks:
+                method = facts["algorithm"], facts["method"]
+                if (former.seed, *method) not in here:
+                    where = folder.history(*method, former.seed)
+                    store = Store(where, world.model.layout, world.model.buffer_layout)
+                    store.keep(facts["entries"])
+                    store.sweep()
 
 
 def _warning(world: World, track: Track, session: Session, text: str) -> dict[str, Any]:

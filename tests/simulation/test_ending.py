@@ -10,7 +10,7 @@ import pytest
 from ebbflow import experiment
 from ebbflow.core.errors import TrainingError
 from ebbflow.runs import records
-from ebbflow.runs.records import Records
+from ebbflow.runs.records import RunRecords
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys
 from tests.test_cli import ebbflow
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
 DIVERGING = {"lr.algorithms.fedprox.initial": 1e30}
 
 
-def ended(outcome: Records) -> list[tuple[str, str, int, int, int]]:
+def ended(outcome: RunRecords) -> list[tuple[str, str, int, int, int]]:
     names = ("algorithm", "method", "seed", "session", "round")
     return [tuple(e[n] for n in names) for e in outcome.events if e["event"] == "ended"]
 

@@ -20,7 +20,7 @@ from ebbflow.core.errors import EbbflowError, RunStoppedError
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.data.owners import owned_rows
 from ebbflow.experiment import resume, run
-from ebbflow.runs.records import Records, read_events
+from ebbflow.runs.records import RunRecords, read_events
 from ebbflow.simulation.roster import plan_sessions
 from ebbflow.simulation.scores import DeviceScores, device_accuracies, summed_up
 from tests.configs import digits, with_settings
@@ -42,7 +42,7 @@ def wards(tested: bool = True, count: int = 8) -> Dataset:
     return replace(data, train=train, test=test, devices=names)
 
 
-def events_of(records: Records, kind: str) -> list[dict[str, object]]:
+def events_of(records: RunRecords, kind: str) -> list[dict[str, object]]:
     return [event for event in records.events if event["event"] == kind]
 
 
@@ -228,7 +228,7 @@ def device_scores(
 # --- tested on what -------------------------------------------------------------------------------
 
 
-def score(records: Records, method: str = "previous") -> list[float]:
+def score(records: RunRecords, method: str = "previous") -> list[float]:
     return [r.accuracy for r in records.rounds if r.method == method]
 
 

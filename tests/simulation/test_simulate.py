@@ -37,14 +37,19 @@ from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
 from ebbflow.experiment import build_world, run
-from ebbflow.runs.records import Records, Round
+from ebbflow.runs.records import Round, RunRecords
 from ebbflow.sessions.memory import pilot_weights
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.callbacks import (
+    Callback,
+    RoundFinished,
+    SessionFinished,
+    SessionStarted,
+)
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import run_probe
 from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.tracks import Track, new_tracks
-from ebbflow.simulation.world import World, draw_cohort, draw_participants
+from ebbflow.simulation.world import draw_cohort, draw_participants
 from tests.callbacks import Finals
 from tests.configs import digits, with_settings
 
@@ -62,7 +67,7 @@ def config_of(*settings: str) -> Config:
     return with_settings(*SMALL, *settings)
 
 
-def recorded(*settings: str) -> Records:
+def recorded(*settings: str) -> RunRecords:
     return run(config_of("engine.workers=1", *settings), dataset=digits())
 
 
@@ -98,22 +103,19 @@ class Play(Sequential, Callback):
         (self.probed if self.probing else self.trained).append((cohort, lanes))
         return super().__call__(lanes, cohort)
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         self.probing = False
-        self.events += events
+        self.events += event.recorded
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        self.rounds += rounds
-        self.longest = max(self.longest, *(float(track.model.theta.norm()) for track in tracks))
+    def round_finished(self, event: RoundFinished) -> None:
+        self.rounds += event.results
+        longest = (float(track.model.theta.norm()) for track in event.tracks)
+        self.longest = max(self.longest, *longest)
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, event: SessionFinished) -> None:
         self.probing = True
-        for track in tracks:
-            where = (track.method.name, session.index)
+        for track in event.tracks:
+            where = (track.method.name, event.session.index)
             assert track.start is not None
             self.starts[where] = track.start
             self.finals[where] = track.model.theta
@@ -973,14 +975,12 @@ class Breaks(Sequential, Callback):
             raise KeyboardInterrupt
         return super().__call__(lanes, cohort)
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
-        if rounds[0].round == self.hearing_fails:
+    def round_finished(self, event: RoundFinished) -> None:
+        if event.round == self.hearing_fails:
             raise OSError("disk full")
-        self.heard.append(rounds[0].round)
-        if rounds[0].round in self.models:
-            assert torch.equal(tracks[0].model.theta, self.models[rounds[0].round])
+        self.heard.append(event.round)
+        if event.round in self.models:
+            assert torch.equal(event.tracks[0].model.theta, self.models[event.round])
 
     def run(self) -> None:
         simulate(self.world, new_tracks(self.world, methods_of(self.world)), self, [self])

@@ -19,7 +19,7 @@ from ebbflow.core.tasks import LOSSES, REGRESSION
 from ebbflow.core.types import Dataset, Examples, Model
 from ebbflow.experiment import build_world, run
 from ebbflow.models import MODELS, from_module, register_model
-from ebbflow.runs.records import Records
+from ebbflow.runs.records import RunRecords
 from ebbflow.simulation.methods import methods_of
 from ebbflow.starts import STARTS
 from tests.configs import with_settings
@@ -92,7 +92,7 @@ def test_every_algorithm_and_start_gives_the_same_on_both_engines(
     task: str, algorithm: str
 ) -> None:
     starts = f"methods={list(STARTS)}"
-    found: list[Records] = []
+    found: list[RunRecords] = []
     for engine in ("sequential", "vectorised"):
         settings = (f"algorithm={algorithm}", starts, f"engine.kind={engine}", "engine.workers=1")
         found.append(run(config_of(task, *settings), dataset=made(task)))

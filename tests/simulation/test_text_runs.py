@@ -54,7 +54,7 @@ def configured(**settings: Any) -> Config:
     return with_keys(small, settings)
 
 
-def losses(found: records.Records) -> list[float]:
+def losses(found: records.RunRecords) -> list[float]:
     return [each.loss for each in found.rounds]
 
 

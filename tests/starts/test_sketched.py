@@ -18,10 +18,8 @@ from torch import Tensor
 
 from ebbflow import experiment
 from ebbflow.core.start import Situation, StartingPoint
-from ebbflow.core.types import Layout, ModelState, PastSession, Session
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
+from ebbflow.core.types import Layout, ModelState, PastSession
+from ebbflow.simulation.callbacks import Callback, SessionFinished
 from ebbflow.starts.warm_start import warm_start
 from tests.configs import with_keys
 from tests.starts.test_starts import Probe
@@ -174,9 +172,9 @@ class Signatures(Callback):
         self.found: list[Tensor] = []
         self.layout = LAYOUT
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        self.layout = world.model.layout
-        start = tracks[0].start
+    def session_finished(self, event: SessionFinished) -> None:
+        self.layout = event.world.model.layout
+        start = event.tracks[0].start
         if start is not None and start.signature is not None:
             self.found.append(start.signature)
 

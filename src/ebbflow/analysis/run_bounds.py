@@ -25,16 +25,19 @@ from ebbflow.analysis.constants import Gradients, Problem, dissimilarity
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import LABELLED
-from ebbflow.core.types import ModelState, Session
+from ebbflow.core.types import ModelState
 from ebbflow.data import datasets
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import fingerprint
 from ebbflow.runs.records import Round
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import (
+    Callback,
+    RoundFinished,
+    SessionFinished,
+    SessionStarted,
+)
 
 Result = TypeVar("Result")
 HALF = 0.5  # the Lambda used for rounds whose rate is too large for the condition
@@ -223,10 +226,9 @@ class _Measuring(Callback):
         self._here: dict[tuple[str, str], Gradients] = {}
         self._last: dict[tuple[str, str], ModelState] = {}
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         """Prepare F^(s)."""
+        world, session = event.world, event.session
         key = (world.seed, session.devices)
         if key not in self._problems:
             while len(self._problems) >= 2:  # enough for two groups that take turns
@@ -239,13 +241,12 @@ class _Measuring(Callback):
             self.config, self._problems[key]
         )
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         """Measure w^(s,t+1) of every method, and w^(s,1) in the first round."""
-        key = (world.seed, session.devices)
-        problem, here = self._problems[key], self.sessions[world.seed, session.index]
-        if rounds[0].round == 1:
+        rounds, tracks, session = event.results, event.tracks, event.session
+        key = (event.seed, session.devices)
+        problem, here = self._problems[key], self.sessions[event.seed, session.index]
+        if event.round == 1:
             starts = [track.start.model if track.start else track.model for track in tracks]
             last = [self._last.get(_name(r), w) for r, w in zip(rounds, starts, strict=True)]
             measured = _once([*starts, *last], problem.gradients)
@@ -270,16 +271,16 @@ class _Measuring(Callback):
             self.rounds.append(MeasuredRound(*r[:5], r.lr, at.loss, after.loss, at.square, spread))
             self._here[_name(r)] = after
             self.least[key] = min(self.least.get(key, math.inf), at.loss, after.loss)
-        if rounds[0].round == session.rounds:
+        if event.round == session.rounds:
             _once(models, lambda model: _sharpen(here, problem, model))
             self._last = {_name(r): model for r, model in zip(rounds, models, strict=True)}
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
+    def session_finished(self, event: SessionFinished) -> None:
         """Search for w^(s)*, once for each set of devices."""
-        key = (world.seed, session.devices)
+        key = (event.seed, event.devices)
         if key not in self._searched:
             self._searched.add(key)
-            best = self._problems[key].optimum(tracks[0].model, self.iterations)
+            best = self._problems[key].optimum(event.tracks[0].model, self.iterations)
             self.least[key] = min(self.least[key], best)
 
 

@@ -10,19 +10,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ebbflow.core.names import printable
 from ebbflow.runs.records import CONFIG
-from ebbflow.simulation.callbacks import Callback
-
-if TYPE_CHECKING:
-    from ebbflow.core.types import Session
-    from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import Callback, SessionStarted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 4.0
@@ -30,10 +26,14 @@ PATIENCE = 4.0
 
 
 class Stopping(Callback):
-    """Handles the signals that end a run, from before its first import to its last file."""
+    """Handles the signals that end a run, from before its first import to its last file.
 
-    def __init__(self, folder: Path) -> None:
+    ``leaving`` is called before the process ends here and now.
+    """
+
+    def __init__(self, folder: Path, leaving: Callable[[], None] = lambda: None) -> None:
         self._folder = folder
+        self._leaving = leaving
         self._signal: int | None = None
         self._training = False
         self._before: dict[int, Any] = {}
@@ -52,9 +52,7 @@ class Stopping(Callback):
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         """From now on there are rounds to finish."""
         self._training = True
 
@@ -66,6 +64,11 @@ class Stopping(Callback):
     def code(self) -> int:
         """The exit code by convention: 130 after an interrupt, 143 after a request to end."""
         return 128 + (self._signal or signal.SIGINT)
+
+    @property
+    def reason(self) -> str:
+        """Who asked the run to stop: the name of the signal."""
+        return signal.Signals(self._signal or signal.SIGINT).name
 
     def hint(self) -> str:
         """Return how to go on."""
@@ -86,6 +89,8 @@ class Stopping(Callback):
         """End the process here and now."""
         if sys.stderr.isatty():
             _say("\x1b[?25h", end="")  # a progress bar hides the cursor
+        with suppress(Exception):
+            self._leaving()
         _say(self.hint())
         os._exit(self.code)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,11 +17,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from ebbflow.config.resolved import Config
 from ebbflow.runs.records import Round
-from ebbflow.simulation.callbacks import Callback
+from ebbflow.simulation.callbacks import Callback, MethodEnded, RoundFinished, SessionStarted
 
 if TYPE_CHECKING:
     from ebbflow.core.types import Session
-    from ebbflow.simulation.tracks import Track
     from ebbflow.simulation.world import World
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -42,36 +41,32 @@ class ProgressDisplay(Callback):
         self._warned: set[str] = set()
         self._ended: list[str] = []
 
-    def session_started(
-        self, world: World, session: Session, events: Sequence[dict[str, Any]]
-    ) -> None:
+    def session_started(self, event: SessionStarted) -> None:
         """Show warnings: one for each method, and each one that is about the run as a whole."""
         self._say_who_ended()
-        for event in events:
-            if event["event"] not in ("note", "warning"):
+        for line in event.recorded:
+            if line["event"] not in ("note", "warning"):
                 continue
-            text = event["text"]
+            text = line["text"]
             kind = text
-            if "method" in event:
-                kind = f"{event['algorithm']} {event['method']}"
-                where = f"seed {event['seed']}, session {event['session']}, {event['method']}"
+            if "method" in line:
+                kind = f"{line['algorithm']} {line['method']}"
+                where = f"seed {line['seed']}, session {line['session']}, {line['method']}"
                 text = f"{where}: {text}"
             if kind not in self._warned:
                 self._warned.add(kind)
-                word = "warning" if event["event"] == "warning" else "note"
+                word = "warning" if line["event"] == "warning" else "note"
                 style = "yellow" if word == "warning" else "dim"
                 self.console.print(f"[{style}]{word}[/] {escape(text)}", soft_wrap=True)
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         """Show a round, and the first time that a method goes without some of the devices."""
         self._say_who_ended()
-        for track in tracks:
+        for track in event.tracks:
             missing, kind = track.left_out, f"left out {track.method.group} {track.method.name}"
             if missing is not None and kind not in self._warned:
                 self._warned.add(kind)
-                where = f"seed {world.seed}, session {session.index}, round {missing.round}"
+                where = f"seed {event.seed}, session {event.session.index}, round {missing.round}"
                 left = "; the round is abandoned" if missing.abandoned else ""
                 count = len(missing.devices)
                 text = (
@@ -80,19 +75,16 @@ class ProgressDisplay(Callback):
                 )
                 self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
 
-    def method_ended(self, world: World, session: Session, t: int, track: Track) -> None:
+    def method_ended(self, event: MethodEnded) -> None:
         """Remember which method cannot go on, and why."""
-        where = f"seed {world.seed}, {track.method.group}, {track.method.name}"
-        self._ended.append(f"{where} has ended, the others go on: {track.ended}")
+        where = f"seed {event.seed}, {event.algorithm}, {event.method}"
+        self._ended.append(f"{where} has ended, the others go on: {event.reason}")
 
     def _say_who_ended(self) -> None:
         """Show who has ended, now that others do go on; if none did, the run's error says it."""
         for text in self._ended:
             self.console.print(f"[yellow]warning[/] {escape(text)}", soft_wrap=True)
         self._ended = []
-
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        """Show nothing, for the last round of the session has been shown."""
 
     def close(self) -> None:
         """Stop showing."""
@@ -132,13 +124,11 @@ class ProgressBar(ProgressDisplay):
         )
         self._task: TaskID | None = None
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         """Move the bar."""
-        super().round_finished(world, session, tracks, rounds)
-        done, total = self._position(world, session, rounds[0].round)
-        status = self._status(world, session, rounds)
+        super().round_finished(event)
+        done, total = self._position(event.world, event.session, event.round)
+        status = self._status(event.world, event.session, event.results)
         if self._task is None:
             # Start here: rounds done before a resume must not count towards the speed.
             self._progress.start()
@@ -158,20 +148,18 @@ class ProgressLines(ProgressDisplay):
         self._began = self._shown = time.monotonic()
         self._first: int | None = None
 
-    def round_finished(
-        self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-    ) -> None:
+    def round_finished(self, event: RoundFinished) -> None:
         """Write a line if one is due."""
-        super().round_finished(world, session, tracks, rounds)
-        done, total = self._position(world, session, rounds[0].round)
+        super().round_finished(event)
+        done, total = self._position(event.world, event.session, event.round)
         if self._first is None:
             self._first = done - 1
         now = time.monotonic()
-        if rounds[0].round < session.rounds and now - self._shown < SECONDS_BETWEEN_LINES:
+        if event.round < event.session.rounds and now - self._shown < SECONDS_BETWEEN_LINES:
             return
         self._shown = now
         left = (now - self._began) / (done - self._first) * (total - done)
-        status = self._status(world, session, rounds)
+        status = self._status(event.world, event.session, event.results)
         self.console.print(
             f"{status}  {left:.0f} s left", soft_wrap=True, highlight=False, markup=False
         )

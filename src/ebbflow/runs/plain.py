@@ -19,6 +19,7 @@ QUARANTINE = "damaged"
 DEEPEST = 8
 """Levels of folders; a run has four."""
 MOST_FILES = 2_000_000
+LOG_LINK = "wandb/*/logs/debug-core.log"
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -49,6 +50,8 @@ def _unusual(folder: Path) -> Iterator[tuple[Path, str]]:
                 if seen > MOST_FILES:
                     yield folder, f"a folder of more than {MOST_FILES:,} files"
                 if entry.is_symlink():
+                    if _is_log_link(folder, entry):
+                        continue
                     yield Path(entry.path), "a symbolic link"
                 elif entry.is_dir(follow_symlinks=False):
                     if depth == DEEPEST:
@@ -57,6 +60,15 @@ def _unusual(folder: Path) -> Iterator[tuple[Path, str]]:
                 elif not entry.is_file(follow_symlinks=False):
                     kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
                     yield Path(entry.path), _KINDS.get(kind, "no plain file")
+
+
+def _is_log_link(folder: Path, entry: os.DirEntry[str]) -> bool:
+    """Whether this is W&B's link to a log of its own, which nothing here ever follows.
+
+    Its tracker removes the link at once; it stays if the process dies at that moment.
+    """
+    place = Path(entry.path).relative_to(folder)
+    return place.match(LOG_LINK) and len(place.parts) == 4 and not entry.is_dir()
 
 
 def unshared(path: Path) -> None:

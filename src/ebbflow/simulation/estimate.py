@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ class Estimate(NamedTuple):
         disk: Bytes of the finished run folder.
         second_checkpoint: Bytes of the other checkpoint that a running run keeps, and of a third
             while it is written.
+        resident: Bytes of memory that the process has by now, with its libraries and the data.
     """
 
     sessions: int
@@ -72,11 +74,17 @@ class Estimate(NamedTuple):
     memory: Parts
     disk: Parts
     second_checkpoint: int
+    resident: int = 0
 
     @property
     def most_disk(self) -> int:
         """The bytes of the run folder at any time."""
         return sum(self.disk.values()) + self.second_checkpoint
+
+    @property
+    def most_memory(self) -> int:
+        """The bytes of memory of the whole process at any time."""
+        return self.resident + sum(self.memory.values())
 
 
 def estimate(world: World, methods: Sequence[Method], in_folder: bool = True) -> Estimate:
@@ -108,6 +116,7 @@ def estimate(world: World, methods: Sequence[Method], in_folder: bool = True) ->
         _memory(world, methods, trained, history, checkpoint, in_folder),
         disk if in_folder else {},
         2 * checkpoint if in_folder else 0,
+        _resident(),
     )
 
 
@@ -350,6 +359,15 @@ def _memory(
         "training": _training(world, len(methods), trained.most) if on_cpu else 0,
         "evaluation": shown + _evaluation(world) if on_cpu else 0,
     }
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process has, if the system says so."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _workers(world: World) -> int:

@@ -19,8 +19,22 @@ from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import ModelState, Session
 from ebbflow.runs.records import Round
 from ebbflow.sessions.memory import begin, finish, on_device
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.events import start_events, with_finish, with_start
+from ebbflow.simulation.callbacks import (
+    Callback,
+    MethodEnded,
+    RoundFinished,
+    SessionFinished,
+    SessionStarted,
+)
+from ebbflow.simulation.events import (
+    cost_events,
+    ended_event,
+    left_out_events,
+    start_events,
+    tested_events,
+    with_finish,
+    with_start,
+)
 from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.privacy import PrivatePanel
 from ebbflow.simulation.rounds import run_probe, set_up_state
@@ -48,7 +62,7 @@ def simulate(
         tracks: The methods; afterwards they hold the final models. A method that diverges ends
             alone: it says why in ``ended``, and the others go on.
         engine: Trains a cohort of devices.
-        callbacks: Called at every session start, round end and session end.
+        callbacks: Told of every session's start and end, and of every round.
         after: The session and round already completed; (s, 0) means all of session s.
     """
     for session, first in _remaining(world.sessions, after):
@@ -68,9 +82,10 @@ def simulate(
             scores = lockstep.evaluate(test)()
             refuse_undefined(session, scores)
             routes = lockstep.routes(draw_round(world, session, 1), session.rounds)
-            events = start_events(world, session, tracks, scores, routes)
+            recorded = start_events(world, session, tracks, scores, routes)
+            began = SessionStarted(world=world, session=session, tracks=tracks, recorded=recorded)
             for callback in callbacks:
-                callback.session_started(world, session, events)
+                callback.session_started(began)
         with Delayed() as reports:
             for t in range(first, session.rounds + 1):
                 cohort = draw_round(world, session, t)
@@ -87,8 +102,10 @@ def simulate(
         note_what_was_reached(world, session, tracks, final)
         for track in tracks:
             _finish(world, track, session)
+        recorded = [*tested_events(world, session, tracks), *cost_events(world, session, tracks)]
+        over = SessionFinished(world=world, session=session, tracks=tracks, recorded=recorded)
         for callback in callbacks:
-            callback.session_finished(world, session, tracks)
+            callback.session_finished(over)
 
 
 def _remaining(
@@ -149,8 +166,12 @@ def _tell_ended(
     """Tell the callbacks which methods cannot go on."""
     for track in tracks:
         if track.ended:
+            recorded = [ended_event(world, session, t, track)]
+            event = MethodEnded(
+                world=world, session=session, round=t, track=track, recorded=recorded
+            )
             for callback in callbacks:
-                callback.method_ended(world, session, t, track)
+                callback.method_ended(event)
 
 
 def _going_on(tracks: Sequence[Track]) -> list[Track]:
@@ -186,7 +207,7 @@ def _report(
     callbacks: Sequence[Callback],
 ) -> None:
     """Report a cohort's round to the callbacks, with the tracks as they were at its end."""
-    rounds = [
+    results = [
         Round(
             algorithm=track.method.group,
             method=track.method.name,
@@ -202,5 +223,14 @@ def _report(
         )
         for track, score in zip(tracks, scores(), strict=True)
     ]
+    event = RoundFinished(
+        world=world,
+        session=session,
+        round=cohort.round,
+        participants=cohort.devices,
+        results=results,
+        tracks=tracks,
+        recorded=left_out_events(world, session, tracks),
+    )
     for callback in callbacks:
-        callback.round_finished(world, session, tracks, rounds)
+        callback.round_finished(event)

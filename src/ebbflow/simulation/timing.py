@@ -1,31 +1,40 @@
-"""How long a run will take: a round or two of the first session are trained, and forgotten."""
+"""How long a run will take: some rounds of the first session are trained, and forgotten."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from ebbflow.core.files import write_atomically
 from ebbflow.core.local import Engine
-from ebbflow.core.types import Session
+from ebbflow.core.rng import torch_generator
+from ebbflow.core.types import ModelState, PastSession, Session
 from ebbflow.data.schedule import drawn_count
 from ebbflow.simulation.ceilings import existing_folder
-from ebbflow.simulation.lockstep import Lockstep
+from ebbflow.simulation.lockstep import Delayed, Lockstep, Scores
 from ebbflow.simulation.methods import Method
 from ebbflow.simulation.rounds import set_up_state
+from ebbflow.simulation.simulate import begin_session
 from ebbflow.simulation.testing import session_test
-from ebbflow.simulation.tracks import new_tracks
+from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World, draw_round
-from ebbflow.starts import STARTS
 
 WARM_UP = 2
 """Rounds that are trained before any is timed: code is loaded, and sizes of blocks are tried."""
 TIMED = 1.0
 """Seconds after which no further round is timed."""
+SLOW = 0.5
+"""Seconds of a round from which on methods are not timed together: each is taken to add as much."""
+PAST_BYTES = 64 * 2**20
+"""What past sessions may take that starts are timed with."""
+FILES = 8
+"""Files that are written to see how long that takes."""
 
 
 def measured_seconds(
@@ -33,51 +42,103 @@ def measured_seconds(
 ) -> float:
     """Return how long all seeds take, from a few rounds of the first session.
 
-    Methods share their rounds until they differ, in session P+2; then each takes its own time, and
-    so do the rounds of its probe. Every session ends with some files, whose time is measured on
-    the disk of ``folder``. What a learned start asks is left out.
+    Methods share their rounds until they differ, in session P+2; then all are trained. How they
+    start a session (probes, surveys, what they read of the past) is timed halfway through the run.
+    Every session ends with some files, whose time is measured on the disk of ``folder``.
     """
     session, share = world.sessions[0], world.config.participation.share
     alone = list({method.algorithm.name: method for method in methods}.values())
-    one = _seconds_a_round(world, session, alone, engine) / len(alone)
-    first = drawn_count(len(session.devices), share)
+    shared = _seconds_a_round(world, session, new_tracks(world, alone), engine)
+    apart = shared * len(methods) / len(alone)
     pilots = world.rules.pilot_sessions
-    probing = sum(STARTS[method.name].probes for method in methods)
-    rounds = 0.0
-    probe = world.config.probe
+    if shared < SLOW and len(methods) > len(alone) and len(world.sessions) > pilots + 1:
+        apart = _seconds_a_round(world, session, _different_tracks(world, methods), engine)
+    first = drawn_count(len(session.devices), share)
+    start = sum(_seconds_a_start(world, method, engine, shared < SLOW) for method in methods)
+    seconds = max(0, len(world.sessions) - pilots) * start
     for each in world.sessions:
-        present = len(each.devices)
-        tracks = len(alone) if each.index <= pilots + 1 else len(methods)
-        rounds += each.rounds * tracks * drawn_count(present, share) / first
-        if each.index > pilots:
-            rounds += probing * probe.rounds * drawn_count(present, probe.share) / first
+        a_round = shared if each.index <= pilots + 1 else apart
+        seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / first
     # An entry and a manifest for every method, a checkpoint of two files, and two files of lines.
     files = len(world.sessions) * (2 * len(methods) + 4)
-    return len(world.config.seeds) * (rounds * one + files * _seconds_a_file(folder))
+    return len(world.config.seeds) * (seconds + files * _seconds_a_file(folder))
+
+
+def _different_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
+    """Return tracks that have nothing in common, as they are once their starts have differed."""
+    tracks = new_tracks(world, methods)
+    for number, track in enumerate(tracks):
+        track.model = _moved(world, number)
+    return tracks
+
+
+def _moved(world: World, number: int) -> ModelState:
+    """Return the initial model, moved a little in a direction of its own."""
+    theta, buffers = world.initial
+    step = torch.randn(theta.shape, generator=torch_generator(0, "timing", number))
+    return ModelState(theta + 1e-3 * step.to(theta), buffers)
 
 
 def _seconds_a_round(
-    world: World, session: Session, methods: Sequence[Method], engine: Engine
+    world: World, session: Session, tracks: Sequence[Track], engine: Engine
 ) -> float:
-    tracks = new_tracks(world, methods)
     for track in tracks:
         set_up_state(world, track, session, engine)
     lockstep = Lockstep(world, tracks, engine)
     test = session_test(world, session)
     took: list[float] = []
-    while len(took) <= WARM_UP or (sum(took[WARM_UP:]) < TIMED and len(took) < 20):
-        began = time.perf_counter()
-        t = min(session.rounds, len(took) + 1)
-        lockstep.train(draw_round(world, session, t), session.rounds)
-        lockstep.evaluate(test)()
-        took.append(time.perf_counter() - began)
+    with Delayed() as scores:  # as in a run, the next round begins before they are there
+        while len(took) <= WARM_UP or (sum(took[WARM_UP:]) < TIMED and len(took) < 20):
+            began = time.perf_counter()
+            t = min(session.rounds, len(took) + 1)
+            lockstep.train(draw_round(world, session, t), session.rounds)
+            scores.add(partial(_waited_for, lockstep.evaluate(test)))
+            took.append(time.perf_counter() - began)
     return float(np.median(took[WARM_UP:]))
+
+
+def _waited_for(scores: Scores) -> None:
+    scores()
+
+
+def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) -> float:
+    """Return how long it takes to start a session halfway through the run.
+
+    The first time, code is loaded: then it is done ``twice``, if that does not take long.
+    """
+    first, session = world.rules.pilot_sessions + 1, world.sessions[-1]
+    if session.index < first:
+        return 0.0
+    took: list[float] = []
+    try:
+        past = [
+            PastSession(number, model, model.theta, model)
+            for number in range(first, first + _typical_past(world))
+            for model in [_moved(world, number)]
+        ]
+        for _ in range(1 + twice):
+            (track,) = new_tracks(world, [method])
+            track.model, track.pilot, track.past = _moved(world, 0), world.initial, past
+            began = time.perf_counter()
+            begin_session(world, track, session, engine)
+            took.append(time.perf_counter() - began)
+    except Exception:  # the run itself says what is wrong, and where
+        return 0.0
+    return took[-1]
+
+
+def _typical_past(world: World) -> int:
+    """Return how many past sessions a method has halfway, unless they are too large to hold."""
+    history, after_pilot = world.config.history, len(world.sessions) - world.rules.pilot_sessions
+    kept = after_pilot if history.keep == "all" else min(after_pilot, history.size)
+    fitting = PAST_BYTES // (4 * (world.model.layout.total + world.model.buffer_layout.total))
+    return min(max(2, kept // 2), max(2, fitting))
 
 
 def _seconds_a_file(folder: Path) -> float:
     """Return how long it takes to write a small file so that it is on the disk."""
     with tempfile.TemporaryDirectory(dir=existing_folder(folder)) as place:
         began = time.perf_counter()
-        for number in range(4):
+        for number in range(FILES):
             write_atomically(Path(place) / str(number), [b"0" * 4096])
-        return (time.perf_counter() - began) / 4
+        return (time.perf_counter() - began) / FILES

@@ -1,0 +1,64 @@
+"""How long a run will take, measured on its parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ebbflow.experiment import build_world, engine_of
+from ebbflow.simulation import timing
+from ebbflow.simulation.methods import methods_of
+from ebbflow.starts import STARTS
+from tests.configs import digits, with_settings
+
+SMALL = ("seeds=[1]", "sessions=5", "rounds=2", "partition.devices=4")
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_every_start_can_be_timed(start: str) -> None:
+    world = build_world(with_settings(*SMALL, f"methods=['{start}']"), digits(), 1)
+    (method,) = methods_of(world)
+    engine = engine_of(world)
+    try:
+        before = torch.random.get_rng_state()
+        assert timing._seconds_a_start(world, method, engine, twice=True) > 0
+        assert torch.equal(torch.random.get_rng_state(), before)
+    finally:
+        engine.close()
+
+
+def test_a_run_without_a_choice_has_no_starts_to_time(tmp_path: Path) -> None:
+    settings = (*SMALL, "sessions=1", "methods=['learned']")
+    world = build_world(with_settings(*settings), digits(), 1)
+    engine = engine_of(world)
+    try:
+        assert timing._seconds_a_start(world, methods_of(world)[0], engine, twice=True) == 0
+        assert timing.measured_seconds(world, methods_of(world), engine, tmp_path) > 0
+    finally:
+        engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_multiply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_seconds_a_round", lambda *some: 0.25)
+    monkeypatch.setattr(timing, "_seconds_a_start", lambda *some: 10.0)
+    monkeypatch.setattr(timing, "_seconds_a_file", lambda folder: 0.0)
+    told = []
+    for seeds in ([1], [1, 2, 3]):
+        config = with_settings(*SMALL, f"seeds={seeds}", "methods=['previous','average']")
+        world = build_world(config, digits(), 1)
+        told.append(timing.measured_seconds(world, methods_of(world), None, tmp_path))  # type: ignore[arg-type]
+    # Five sessions of two rounds, and four sessions that two methods start.
+    assert told == [2.5 + 80, 3 * (2.5 + 80)]
+
+
+def test_the_past_is_as_long_as_it_is_halfway() -> None:
+    for settings, expected in (
+        (("sessions=41",), 20),
+        (("sessions=3",), 2),
+        (("sessions=41", "history.keep=last", "history.limit=8"), 4),
+    ):
+        world = build_world(with_settings(*SMALL, *settings), digits(), 1)
+        assert timing._typical_past(world) == expected
