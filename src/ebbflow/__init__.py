@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ebbflow.algorithms import register_algorithm as register_algorithm
     from ebbflow.api import compare as compare
     from ebbflow.api import dataset as dataset
+    from ebbflow.api import extend as extend
     from ebbflow.api import resume as resume
     from ebbflow.api import run as run
     from ebbflow.core.aggregation import Aggregation as Aggregation
@@ -56,17 +57,28 @@ if TYPE_CHECKING:
     from ebbflow.models import MODELS as MODELS
     from ebbflow.models import from_module as from_module
     from ebbflow.models import register_model as register_model
-    from ebbflow.runs.records import Records as Records
+    from ebbflow.outcomes.loading import load as load
+    from ebbflow.outcomes.one_run import Records as Records
+    from ebbflow.outcomes.several_runs import Runs as Runs
+    from ebbflow.runs.records import Round as Round
     from ebbflow.simulation.callbacks import Callback as Callback
+    from ebbflow.simulation.callbacks import MethodEnded as MethodEnded
+    from ebbflow.simulation.callbacks import ResumePoint as ResumePoint
+    from ebbflow.simulation.callbacks import RoundFinished as RoundFinished
+    from ebbflow.simulation.callbacks import RunFinished as RunFinished
+    from ebbflow.simulation.callbacks import RunStarted as RunStarted
+    from ebbflow.simulation.callbacks import SessionFinished as SessionFinished
+    from ebbflow.simulation.callbacks import SessionStarted as SessionStarted
     from ebbflow.starts import STARTS as STARTS
     from ebbflow.starts import register_start as register_start
+    from ebbflow.trackers import tracker as tracker
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "ebbflow.aggregation": ["AGGREGATIONS", "register_aggregation"],
     "ebbflow.algorithms": ["ALGORITHMS", "register_algorithm"],
-    "ebbflow.api": ["compare", "dataset", "resume", "run"],
+    "ebbflow.api": ["compare", "dataset", "extend", "resume", "run"],
     "ebbflow.core.aggregation": ["Aggregation"],
     "ebbflow.core.algorithm": [
         "Affine",
@@ -97,9 +109,22 @@ _HOMES = {
     "ebbflow.core.vector": ["mix"],
     "ebbflow.data.datasets": ["DATASETS", "register_dataset"],
     "ebbflow.models": ["MODELS", "from_module", "register_model"],
-    "ebbflow.runs.records": ["Records"],
-    "ebbflow.simulation.callbacks": ["Callback"],
+    "ebbflow.outcomes.loading": ["load"],
+    "ebbflow.outcomes.one_run": ["Records"],
+    "ebbflow.outcomes.several_runs": ["Runs"],
+    "ebbflow.runs.records": ["Round"],
+    "ebbflow.simulation.callbacks": [
+        "Callback",
+        "MethodEnded",
+        "ResumePoint",
+        "RoundFinished",
+        "RunFinished",
+        "RunStarted",
+        "SessionFinished",
+        "SessionStarted",
+    ],
     "ebbflow.starts": ["STARTS", "register_start"],
+    "ebbflow.trackers": ["tracker"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
@@ -21,10 +21,12 @@ from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
 from ebbflow.data.own.python_data import from_python
 from ebbflow.models.own import OWN, OwnModel, handed_over
+from ebbflow.outcomes.one_run import Records
 from ebbflow.plugins import load_configured, load_recorded, trust_recorded
 from ebbflow.report.progress import progress_display
 from ebbflow.runs.configuration import read_config
-from ebbflow.runs.records import Records
+from ebbflow.runs.extending import with_seeds
+from ebbflow.simulation.callbacks import Callback, checked_callbacks
 from ebbflow.starts import STARTS, register_start
 
 Data = str | Path | Dataset | object
@@ -68,6 +70,7 @@ def compare(
     model: OwnModel | None = None,
     out: Path | str | None = None,
     progress: bool = False,
+    callbacks: Sequence[Callback] = (),
     **shortcuts: Unpack[Shortcuts],
 ) -> Records:
     """Compare ways to start a session and return the records.
@@ -82,11 +85,13 @@ def compare(
             that makes one, called anew for every seed, or a `Model`.
         out: The run folder to write; without one, everything stays in memory.
         progress: Whether to show progress.
+        callbacks: Told of all that happens, such as `ebbflow.tracker` or a `Callback` of your own.
         **shortcuts: The command line's shortcuts: label, device_column, test_split, task, metrics,
             algorithm, methods, partition, overlap, alpha, devices, sessions, pilot, rounds, seeds,
             window. Algorithms and methods may be your own: an `Algorithm`, or a function that
             returns an `Algorithm` or a `Start` and whose arguments are its parameters.
     """
+    followers = checked_callbacks(callbacks, "callbacks")
     with ExitStack() as stack:
         given: dict[str, Any] = dict(shortcuts)
         for key, lend in (("algorithm", _lent_algorithm), ("methods", _lent_start)):
@@ -103,11 +108,13 @@ def compare(
         loaded = _loaded(dataset, resolved)
         display = stack.enter_context(closing(progress_display(resolved)))
         stack.enter_context(handed_over(model, resolved.task))
-        callbacks = [display] if progress else []
+        if progress:
+            followers.insert(0, display)
         folder = None if out is None else Path(out)
         if folder is not None:
             trust_recorded(resolved.plugins)
-        return experiment.run(resolved, folder, dataset=loaded, callbacks=callbacks)
+        done = experiment.run(resolved, folder, dataset=loaded, callbacks=followers)
+        return Records.of(done)
 
 
 def _is_one(value: Any) -> bool:
@@ -182,18 +189,50 @@ def resume(
     plugins: Sequence[Path | str] = (),
     model: OwnModel | None = None,
     progress: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Records:
     """Resume a run from its last checkpoint and return all of its records.
 
     ``dataset`` and ``model`` are only needed if the run was started with them from Python, and
     ``plugins`` if it needs some that were never run on this account, or that have changed.
+    ``callbacks`` are told of what is still to do, and trackers among them first read what is done.
     """
+    followers = checked_callbacks(callbacks, "callbacks")
     config = read_config(Path(folder))
     load_recorded(config.plugins, plugins)
     loaded = _loaded(dataset, config)
     with closing(progress_display(config)) as display, handed_over(model, config.task):
-        callbacks = [display] if progress else []
-        return experiment.resume(Path(folder), dataset=loaded, callbacks=callbacks)
+        if progress:
+            followers.insert(0, display)
+        done = experiment.resume(Path(folder), dataset=loaded, callbacks=followers)
+        return Records.of(done)
+
+
+def extend(
+    folder: Path | str,
+    seeds: int | Iterable[int],
+    *,
+    dataset: Data | None = None,
+    plugins: Sequence[Path | str] = (),
+    model: OwnModel | None = None,
+    progress: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Records:
+    """Add seeds to a run, finished or not, compute them, and return all of its records.
+
+    The outcome is, bit by bit, that of a run with all seeds from the start. If it is interrupted,
+    `resume` goes on. Everything but ``seeds`` is as in `resume`.
+    """
+    followers = checked_callbacks(callbacks, "callbacks")
+    new = [seeds] if isinstance(seeds, int) else list(seeds)
+    config = with_seeds(Path(folder), new)
+    load_recorded(config.plugins, plugins)
+    loaded = _loaded(dataset, config)
+    with closing(progress_display(config)) as display, handed_over(model, config.task):
+        if progress:
+            followers.insert(0, display)
+        done = experiment.extend(Path(folder), new, dataset=loaded, callbacks=followers)
+        return Records.of(done)
 
 
 def dataset(

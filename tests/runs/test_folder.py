@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,12 @@ from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, weigh
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.registry import RegisteredAlgorithm, RegisteredStart
 from ebbflow.core.start import Start, StartingPoint
-from ebbflow.core.types import Gradient, Session, State, Theta
+from ebbflow.core.types import Gradient, State, Theta
 from ebbflow.runs import checkpoint, records
 from ebbflow.runs.checkpoint import FORMER
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.history import Store, StoredSession
-from ebbflow.runs.records import Round
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import RoundFinished
 from ebbflow.starts import STARTS
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys, with_settings
@@ -416,10 +414,8 @@ def test_a_past_on_disk_is_read_and_not_held(signature: str, tmp_path: Path) -> 
     kinds: list[type] = []
 
     class Look(StopAfter):
-        def round_finished(
-            self, world: World, session: Session, tracks: Sequence[Track], rounds: Sequence[Round]
-        ) -> None:
-            kinds.extend(type(entry) for track in tracks for entry in track.past)
+        def round_finished(self, event: RoundFinished) -> None:
+            kinds.extend(type(entry) for track in event.tracks for entry in track.past)
 
     settings = SKETCH | {"parameters.warm_start.signature": signature, "seeds": [1]}
     experiment.run(configured(**settings), tmp_path / "run", callbacks=[Look(0)])

@@ -99,7 +99,9 @@ def test_a_signal_while_it_begins_is_no_traceback(
         _, err = child.communicate(timeout=20)
     assert child.returncode == CODES[number]
     assert "Traceback" not in err
-    assert "stopped: resume with" in err
+    planned = (folder / records.ENVIRONMENT).exists()
+    assert ("stopped: resume with" in err) == planned == folder.exists()
+    assert ("stopped before anything was computed" in err) != planned
     assert ebbflow("metrics", str(folder)).code in (0, 2)
 
 

@@ -76,8 +76,13 @@ def check_unchanged(
     folder: Path,
     parameters_of: Callable[[Config], Parameters] = lambda config: config.parameters,
 ) -> None:
-    """Raise an error if settings have changed that may not; ``parameters_of`` gives parameters."""
+    """Raise an error if settings have changed that may not; ``parameters_of`` gives parameters.
+
+    Seeds may have been added behind those that were there: they do not change what these compute.
+    """
     before, after = (_comparable(config, parameters_of(config)) for config in (then, now))
+    if after["seeds"][: len(before["seeds"])] == before["seeds"]:
+        after["seeds"] = before["seeds"]
     for key in before.keys() | after.keys():
         if key not in FREE and before.get(key) != after.get(key):
             raise EbbflowError(

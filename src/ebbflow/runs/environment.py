@@ -118,13 +118,15 @@ def note_environment(folder: Path, data: Dataset) -> None:
     )
 
 
-def other_instructions(folder: Path) -> str | None:
+def other_instructions(folder: Path, *, longer: bool = False) -> str | None:
     """Return a warning if resuming a run would use other processor instructions than its start.
 
-    None for a finished run, and for one of a version that did not record them.
+    None for a finished run, unless it is about to be made ``longer``, and for one of a version that
+    did not record them.
     """
     path = folder / records.ENVIRONMENT
-    if not path.exists() or (folder / records.SUMMARY).exists():
+    finished = (folder / records.SUMMARY).exists() and not longer
+    if not path.exists() or finished:
         return None
     before, now = records.read_sealed(path).get("instructions"), processor.instructions()
     if not isinstance(before, dict) or processor.described(before) == processor.described(now):

@@ -23,6 +23,8 @@ from ebbflow.runs.plain import unshared
 
 LINE_FILES = (records.METRICS, records.EVENTS)
 """Files that a run appends lines to."""
+PATIENCE = 0.2
+"""Seconds to wait for the lock: who asks whether a run goes on holds it for a few microseconds."""
 
 
 class RunFolder:
@@ -30,7 +32,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = FileLock(path / ".lock")
+        self._lock = FileLock(path / records.LOCK)
         self._lines: dict[str, IO[bytes]] = {}
         self._digests: dict[str, hashlib._Hash] = {}
 
@@ -45,7 +47,7 @@ class RunFolder:
 
     def _acquire(self) -> None:
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=PATIENCE)
         except Timeout:
             raise EbbflowError(
                 f"another process is writing to {self.path}: wait for it, or stop it first"
@@ -62,7 +64,7 @@ class RunFolder:
     def discard(self) -> None:
         """Remove a folder in which nothing was computed."""
         self.close()
-        for name in (records.CONFIG, records.ENVIRONMENT, ".lock"):
+        for name in (records.CONFIG, records.ENVIRONMENT, records.LOCK):
             (self.path / name).unlink(missing_ok=True)
         if not any(self.path.iterdir()):
             self.path.rmdir()

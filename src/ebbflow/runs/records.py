@@ -29,6 +29,8 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 HISTORY = "history"
 MANIFEST = "manifest.json"
+LOCK = ".lock"
+LOG = "run.log"
 RESTORE = "restore the file, or start a new run"
 VERSION = 2
 """Of the files of a run folder. Those of version 1 have neither seals nor checksums of lines."""
@@ -88,15 +90,20 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
     for parent in path.absolute().parents:
         if (parent / CONFIG).exists() and (parent / ENVIRONMENT).exists():
             raise EbbflowError(f"{path} lies within the run {parent}: choose another --out")
-    # TOML has no null: values left out are filled in with the defaults again on reading.
-    text = tomli_w.dumps(_without_none(config))
     try:
         make_folder(path)
-        write_atomically(path / CONFIG, f"{_SEAL}{sha256(text.encode())}\n{text}".encode())
+        write_config(path, config)
     except OSError as error:
         raise EbbflowError(
             f"the run folder {path} cannot be written ({error.strerror}): choose another --out"
         ) from None
+
+
+def write_config(path: Path, config: dict[str, Any]) -> None:
+    """Write the configuration of a run folder with its digest, atomically."""
+    # TOML has no null: values left out are filled in with the defaults again on reading.
+    text = tomli_w.dumps(_without_none(config))
+    write_atomically(path / CONFIG, f"{_SEAL}{sha256(text.encode())}\n{text}".encode())
 
 
 def _unused(path: Path) -> bool:
@@ -145,7 +152,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Records:
+class RunRecords:
     """The outcome of an experiment.
 
     ``rounds`` holds every round of every method, ``rows`` the window accuracies as in
@@ -184,12 +191,17 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 if len(line) == LONGEST_LINE:
                     raise EbbflowError(f"{where} is longer than any line of a run: {RESTORE}")
                 return
-            text, checksum = split_line(line)
             # A file of version 1 has no checksums at all.
-            checked = checked if number > 1 else checksum is not None
-            if checked and (checksum is None or zlib.crc32(text) != checksum):
-                raise EbbflowError(f"{where} does not match its checksum: {RESTORE}")
-            yield object_of(text, where)
+            checked = checked if number > 1 else split_line(line)[1] is not None
+            yield object_of_line(line, where, checked=checked)
+
+
+def object_of_line(line: bytes, where: str, *, checked: bool) -> dict[str, Any]:
+    """Return the object of a line; ``checked`` says whether it has to match a checksum."""
+    text, checksum = split_line(line)
+    if checked and (checksum is None or zlib.crc32(text) != checksum):
+        raise EbbflowError(f"{where} does not match its checksum: {RESTORE}")
+    return object_of(text, where)
 
 
 def split_line(line: bytes) -> tuple[bytes, int | None]:
@@ -312,11 +324,11 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
     return [checked(Event, line, f"{path}, line {number}", RESTORE) for number, line in lines]
 
 
-def read_records(folder: Path) -> Records:
+def read_records(folder: Path) -> RunRecords:
     """Return the records of a finished run."""
     summary = read_sealed(folder / SUMMARY)
     if not isinstance(summary.get("config"), dict) or not isinstance(summary.get("rows"), list):
         raise EbbflowError(f"{folder / SUMMARY} is no summary of a run: {RESTORE}")
-    return Records(
+    return RunRecords(
         summary["config"], read_rounds(folder), summary["rows"], read_events(folder), folder
     )

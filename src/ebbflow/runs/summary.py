@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ebbflow.config.resolved import Config
 from ebbflow.runs.records import Round
 
+WITH_ALPHA = frozenset({"dirichlet", "dirichlet_labels"})
+"""Partitions whose shares are drawn with a concentration alpha."""
 Curve = Sequence[float]
 """The accuracies of one session in percent, after rounds 1, 2, ..., T."""
 
@@ -55,6 +58,17 @@ def window_accuracy(accuracies: Curve, window: int) -> float:
     15.0
     """
     return math.fsum(accuracies[:window]) / min(window, len(accuracies))
+
+
+def setting_of(config: Config) -> dict[str, Any]:
+    """Return what all rows of a run have in common."""
+    partition = config.partition
+    return {
+        "dataset": config.dataset,
+        "partition": partition.kind,
+        "overlap": partition.overlap,
+        "alpha": partition.alpha if partition.kind in WITH_ALPHA else None,
+    }
 
 
 def summary_rows(
