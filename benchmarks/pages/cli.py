@@ -89,6 +89,19 @@ def surveys(
     write_tables(page)
 
 
+@app.command("figures", short_help="Draw the pictures of docs/figures.md, and docs/demo.png.")
+def figures(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PAGE", help="The page whose tables are filled.")
+    ] = Path("docs/figures.md"),
+) -> None:
+    """Run the demo, draw its figures, and fill the page's tables."""
+    page = _existing(out)
+    from benchmarks.pages.figures import write_page
+
+    write_page(page)
+
+
 @app.command("history", short_help="Print how long a choice among many sessions takes.")
 def history(
     sessions: Annotated[int, typer.Option("--sessions", min=10, help="Past sessions.")] = 10_000,

@@ -37,7 +37,7 @@ def test_a_learned_start_shows_its_mixture_in_place_of_weights(run: Path) -> Non
         for event in read_lines(run / EVENTS)
         if event["event"] == "start" and (event["method"], event["session"]) == ("learned", 4)
     )
-    lines = list(session_report(run, 4, "learned", None))
+    lines = list(session_report(run, 4, ["learned"]))
     assert "  asked     4 devices" in lines
     shown = [line for line in lines if line.startswith("  drew on ")]
     assert len(shown) == len(event["mixture"]) >= 3
@@ -51,7 +51,7 @@ def test_a_learned_start_shows_its_mixture_in_place_of_weights(run: Path) -> Non
 
 
 def test_other_starts_show_what_they_did_before(run: Path) -> None:
-    lines = list(session_report(run, 4, "warm_start", 1))
+    lines = list(session_report(run, 4, ["warm_start"], [1]))
     assert not any("asked" in line for line in lines)
     drawn = [line for line in lines if line.startswith("  drew on ")]
     assert len(drawn) == 2

@@ -15,7 +15,7 @@ from ebbflow import experiment
 from ebbflow.analysis.metrics import Target, time_to_accuracy
 from ebbflow.analysis.run_metrics import run_metrics
 from ebbflow.core.errors import EbbflowError
-from ebbflow.report.metric_tables import metric_tables, metrics_json
+from ebbflow.report.metric_tables import metric_tables, metrics_record
 from ebbflow.runs import records
 from tests.configs import with_keys
 from tests.test_cli import ebbflow
@@ -72,7 +72,7 @@ def test_there_is_a_table_of_everything_for_each_algorithm(run: Path) -> None:
 
 
 def test_the_costs_of_scaffold_are_twice_those_of_fedavg(run: Path) -> None:
-    found = json.loads(metrics_json(run_metrics(run, [])))
+    found = metrics_record(run_metrics(run, []))
     totals = {
         (row["algorithm"], row["method"], row["seed"]): row["total"] for row in found["costs"]
     }
@@ -105,13 +105,13 @@ def test_json_is_strict_and_agrees_with_the_rounds(run: Path) -> None:
                 == (row["algorithm"], row["method"], seed, row["session"])
             ]
             expected = time_to_accuracy(curve, row["levels"][i])
-            assert row["rounds"][i] == ("inf" if math.isinf(expected) else expected)
+            assert row["rounds"][i] == (None if math.isinf(expected) else expected)
             probed = 1 if row["method"] == "warm_start" else 0
-            if row["rounds"][i] != "inf":
+            if row["rounds"][i] is not None:
                 assert row["with_probe"][i] == row["rounds"][i] + probed
     missed = [row for row in found["time_to_accuracy"] if row["reached"] == 0]
     assert missed
-    assert missed[0]["estimate"]["mean"] == "inf"
+    assert missed[0]["estimate"]["mean"] is None
     assert missed[0]["estimate"]["low"] is None
     for row in found["windows"]:
         assert (row["test"] is None) == (row["method"] == "warm_start")
@@ -187,13 +187,13 @@ def test_a_survey_is_charged_and_explained(tmp_path: Path) -> None:
     assert "and a survey as the part of a round's bytes that it moves" in text
     assert "learned asks " in text
     assert "…" not in text  # all of it fits eighty columns
-    found = json.loads(metrics_json(run_metrics(folder, [Target(50.0, None)])))
+    found = metrics_record(run_metrics(folder, [Target(50.0, None)]))
     learned = [row for row in found["time_to_accuracy"] if row["method"] == "learned"]
     there = [
         (plain, charged)
         for row in learned
         for plain, charged in zip(row["rounds"], row["with_probe"], strict=True)
-        if plain != "inf"
+        if math.isfinite(plain)
     ]
     assert there
     assert all(plain < charged for plain, charged in there)

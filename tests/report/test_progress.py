@@ -16,6 +16,7 @@ from ebbflow.data import datasets
 from ebbflow.experiment import build_world
 from ebbflow.report.progress import ProgressBar, ProgressDisplay, ProgressLines, progress_display
 from ebbflow.runs.records import Round
+from ebbflow.simulation.callbacks import RoundFinished, SessionStarted
 from ebbflow.simulation.world import World
 
 
@@ -39,7 +40,8 @@ def show(display: ProgressDisplay, world: World, session: int, t: int, *algorith
         for algorithm in algorithms or ("fedavg",)
         for method, accuracy in (("warm_start", 81.25), ("previous", 60.0))
     ]
-    display.round_finished(world, here, [], rounds)
+    event = RoundFinished(world=world, session=here, round=t, results=rounds, tracks=[])
+    display.round_finished(event)
 
 
 def terminal(out: io.StringIO) -> Console:
@@ -120,7 +122,10 @@ def test_a_warning_is_shown_once_a_method() -> None:
     for method in ("warm_start", "warm_start", "other"):
         event = {"algorithm": "fedavg", "method": method, "seed": 1, "session": 4}
         warning = {"event": "warning", "text": "the [weights] are flat", **event}
-        display.session_started(world, session, [{"event": "start", **event}, warning])
+        recorded = [{"event": "start", **event}, warning]
+        display.session_started(
+            SessionStarted(world=world, session=session, tracks=[], recorded=recorded)
+        )
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[0] == "warning seed 1, session 4, warm_start: the [weights] are flat"
@@ -132,7 +137,9 @@ def test_warnings_about_the_run_as_a_whole_are_all_shown_once() -> None:
     for world in worlds(config):
         texts = ("the [data] are odd", "the weights lack some")
         events = [{"event": "warning", "seed": world.seed, "session": 1, "text": t} for t in texts]
-        display.session_started(world, world.sessions[0], events)
+        display.session_started(
+            SessionStarted(world=world, session=world.sessions[0], tracks=[], recorded=events)
+        )
     assert out.getvalue().splitlines() == [
         "warning the [data] are odd",
         "warning the weights lack some",

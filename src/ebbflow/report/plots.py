@@ -1,4 +1,4 @@
-"""Accuracy curves, and what all pictures share."""
+"""The picture of a run, and what other pictures share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ebbflow.analysis.views.run_view import RunView
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.judging import JUDGES, Judge
+from ebbflow.core.files import write_atomically
 from ebbflow.core.names import printable, shortened
-from ebbflow.runs.records import Round
+from ebbflow.report.figures.curves import curve_panels
+from ebbflow.report.figures.gallery import stacked
+from ebbflow.report.figures.style import drawn, encoded
 from ebbflow.runs.summary import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from ebbflow.report.figures.run_figure import RunFigure
 
 COLOURS = {
     "learned": "#000000",
@@ -25,6 +30,8 @@ COLOURS = {
 }
 """Our starts in colours that differ for colour-blind readers and in grey; other starts get
 matplotlib's own."""
+WIDTH, HIGH, LARGE = 10.0, 3.7, 10.5
+"""Of the picture of a run: its width and a panel's height in inches, and the size of type."""
 
 
 def drawing() -> ModuleType:
@@ -50,44 +57,22 @@ def drawable(text: str, most: int = 24) -> str:
     return shortened(printable(text), most).replace("$", r"\$")
 
 
-def accuracy_picture(
-    rounds: Sequence[Round], path: Path, title: str, judge: Judge = JUDGES["accuracy"]
-) -> None:
-    """Draw accuracy over all rounds with the session boundaries, in a panel for each algorithm.
+def accuracy_picture(view: RunView, path: Path) -> None:
+    """Draw a run's scores over all rounds into a PNG file."""
+    write_atomically(path, encoded(accuracy_figure(view), "png", dpi=150))
 
-    With another ``judge``, that measure is drawn.
 
-    Lines are means over seeds; bands span from the lowest to the highest seed.
+def accuracy_figure(view: RunView) -> RunFigure:
+    """Return a run's scores over all rounds, in a panel for each algorithm.
+
+    It is wide, for a page or a screen; `ebbflow.report.figures` draws those for papers.
     """
-    pyplot = drawing()
-    algorithms = list(dict.fromkeys(r.algorithm for r in rounds))
-    figure, axes = pyplot.subplots(
-        len(algorithms), 1, figsize=(10, 4 * len(algorithms)), squeeze=False, layout="constrained"
-    )
-    for axis, algorithm in zip(axes[:, 0], algorithms, strict=True):
-        own = [r for r in rounds if r.algorithm == algorithm]
-        for method in dict.fromkeys(r.method for r in own):
-            curves = _curves([r for r in own if r.method == method])
-            length = min(len(curve) for curve in curves)
-            draw_curves(axis, [curve[:length] for curve in curves], method, linewidth=1.5)
-        for session, boundary in _boundaries(own):
-            axis.axvline(boundary + 0.5, color="0.75", linewidth=0.8, zorder=0)
-            axis.annotate(
-                f"session {session}",
-                (boundary + 1, 1.01),
-                xycoords=("data", "axes fraction"),
-                fontsize=8,
-                color="0.4",
-            )
-        axis.set(xlabel="round", ylabel=judge.title)
-        if judge.percent:
-            axis.set(ylim=(0, 100))
-        axis.set_title(f"{title}, {algorithm}", pad=18, fontsize=11, loc="left")
-        axis.margins(x=0.01)
-        axis.legend(loc="lower right" if judge.higher else "upper right", frameon=False)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    measure = view.judge.title.removesuffix(" (%)")
+    tests = "all" if view.config.evaluation == "all" else "each session's own"
+    title = f"{drawn(view.name)}: {measure} on {tests} test samples"
+    panels = curve_panels(view, WIDTH, HIGH)
+    panels = [panel._replace(title=f"{title} ({panel.title})") for panel in panels]
+    return stacked(panels, WIDTH, LARGE, titled=True)
 
 
 def draw_curves(axis: Axes, curves: Sequence[Curve], method: str, *, linewidth: float) -> None:
@@ -98,26 +83,3 @@ def draw_curves(axis: Axes, curves: Sequence[Curve], method: str, *, linewidth: 
     (line,) = axis.plot(steps, means, label=method, color=COLOURS.get(method), linewidth=linewidth)
     least, most = [min(values) for values in by_round], [max(values) for values in by_round]
     axis.fill_between(steps, least, most, color=line.get_color(), alpha=0.15, linewidth=0)
-
-
-def _curves(rounds: Sequence[Round]) -> list[list[float]]:
-    """Return a method's accuracies in order, one list per seed."""
-    curves: dict[int, list[float]] = {}
-    for r in sorted(rounds, key=lambda r: (r.seed, r.session, r.round)):
-        curves.setdefault(r.seed, []).append(r.accuracy)
-    return list(curves.values())
-
-
-def _boundaries(rounds: Sequence[Round]) -> list[tuple[int, int]]:
-    """Return each session with the number of rounds before it, under the first seed."""
-    first = min(r.seed for r in rounds)
-    method = rounds[0].method
-    lengths: dict[int, int] = {}
-    for r in rounds:
-        if r.seed == first and r.method == method:
-            lengths[r.session] = max(lengths.get(r.session, 0), r.round)
-    before, boundaries = 0, []
-    for session, length in sorted(lengths.items()):
-        boundaries.append((session, before))
-        before += length
-    return boundaries

@@ -1,0 +1,1 @@
+"""A run's records as tables: for data frames, spreadsheets and papers."""
