@@ -144,7 +144,7 @@ def test_fast_devices_are_warned_of_in_one_line() -> None:
         (("nowhere", "--model", "svhn"), "and not both"),
         (("--model", "svhm"), "did you mean svhn?"),
         (("--model", "svhn", "--bandwidth", "-1"), "wireless.bandwidth = -1 (--bandwidth -1)"),
-        (("--model", "svhn", "--bandwidth", "wide"), 'wireless.bandwidth = "wide"'),
+        (("--model", "svhn", "--bandwidth", "wide"), "--bandwidth 'wide' is no number: write"),
         (("--model", "svhn", "--sweep", "bandwith"), "did you mean bandwidth?"),
         (("--model", "svhn", "--picture", "x.png"), "add --sweep"),
         (("--model", "svhn", "--sweep", "speed", "--picture", "no/x.png"), "no folder no"),

@@ -17,9 +17,9 @@ before = set(sys.modules)
 atexit.register(lambda: print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr))
 """
 REPEATS = 7
-# Beside importing typer: building the commands and printing the help. Drawing the help with rich
-# would take as long again as all of it.
-RATIO, SECONDS = 1.8, 0.25
+# Beside importing typer: building all commands, about a millisecond each, and printing the help.
+# Drawing the help with rich would take as long again as all of it.
+RATIO, SECONDS = 2.2, 0.25
 
 
 def seconds(program: str) -> float:

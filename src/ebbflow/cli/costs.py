@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebbflow.cli.options import AlgorithmNames, AsJson, Devices, Presets, Settings
+from ebbflow.cli import completion
+from ebbflow.cli.options import Devices, Presets, Settings, preset_list
+from ebbflow.cli.printing import examples, json_option, print_json
+from ebbflow.cli.states import tell_state
+from ebbflow.cli.values import FLOAT, INTEGER, number, whole
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
@@ -21,27 +25,66 @@ DRAWS = 20
 """Draws of positions and fading over which the cost of a round is averaged."""
 
 
-@app.command("cost", short_help="Print a run's or a round's latency, energy and bytes.")
+@app.command(
+    "cost",
+    short_help="Print a run's or a round's latency, energy and bytes.",
+    epilog=examples(
+        "ebbflow cost runs/demo --target 0.9",
+        "ebbflow cost --model svhn --devices 100 --bandwidth 20e6",
+        "ebbflow cost runs/demo --sweep bandwidth --json",
+    ),
+)
 def cost(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run folder.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            help="A run folder.",
+            show_default=False,
+            autocompletion=completion.run_folders,
+        ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Cost one round of this data set's model, without a run."),
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Cost one round of this data set's model, without a run.",
+            autocompletion=completion.dataset_names,
+        ),
     ] = None,
     devices: Devices = None,
-    algorithm: AlgorithmNames = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", help="W in Hz, as in 100e6.")
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="The FL algorithm.",
+            autocompletion=completion.algorithm_names,
+        ),
     ] = None,
-    speed: Annotated[str | None, typer.Option("--speed", help="Device speed in m/s.")] = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(
+            "--bandwidth",
+            metavar=FLOAT,
+            parser=number("--bandwidth", 100e6),
+            help="W in Hz, as in 100e6.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            "--speed", metavar=FLOAT, parser=number("--speed", 1.5), help="Device speed in m/s."
+        ),
+    ] = None,
     preset: Presets = None,
     settings: Settings = None,
     target: Annotated[
         str,
         typer.Option(
             "--target",
+            metavar=FLOAT,
             help="To reach: up to 1 a fraction of the warm start's peak, else percent.",
         ),
     ] = "0.95",
@@ -50,16 +93,22 @@ def cost(
         typer.Option("--exact", help="Simulate every slot, and show the error of the closed form."),
     ] = False,
     draws: Annotated[
-        int, typer.Option("--draws", min=1, help="Draws to average over, without a run.")
+        int,
+        typer.Option(
+            "--draws",
+            metavar=INTEGER,
+            parser=whole("--draws", DRAWS, least=1),
+            help="Draws to average over, without a run.",
+        ),
     ] = DRAWS,
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="WHAT", help="Vary bandwidth, devices or speed."),
+        typer.Option("--sweep", metavar="bandwidth|devices|speed", help="What to vary."),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="PNG", help="Draw the sweep.")
     ] = None,
-    json: AsJson = False,
+    as_json: Annotated[bool, json_option("all costs")] = False,
 ) -> None:
     """Show what a run, or one round of a model, costs on the air: latency, energy, bytes."""
     from ebbflow.analysis.metrics import parse_target
@@ -82,34 +131,34 @@ def cost(
                 raise EbbflowError(
                     f"--{name} {value}: a run says that itself; leave it out, or use --model"
                 )
-    options = {
+    options: dict[str, tuple[str, str | float | None]] = {
         "dataset": ("--model", model),
         "partition.devices": ("--devices", devices),
         "wireless.bandwidth": ("--bandwidth", bandwidth),
         "wireless.speed": ("--speed", speed),
         "wireless.fading": ("--exact", "slots" if exact else None),
     }
-    config = _configured(folder, preset or [], options, settings or [])
+    config = _configured(folder, preset_list(preset), options, settings or [])
     from ebbflow.analysis.cost import within_numbers
 
     with within_numbers(config.wireless):
         if folder is not None:
-            _of_run(folder, config, goal, sweep, picture, json)
+            _of_run(folder, config, goal, sweep, picture, as_json)
         else:
             from ebbflow.algorithms import ALGORITHMS
 
             sending = ALGORITHMS.find(algorithm or config.algorithm[0], "--algorithm").name
-            _of_model(config, sending, draws, sweep, picture, json, exact=exact)
+            _of_model(config, sending, draws, sweep, picture, as_json, exact=exact)
 
 
 def _configured(
     folder: Path | None,
     presets: list[str],
-    options: dict[str, tuple[str, str | None]],
+    options: dict[str, tuple[str, str | float | None]],
     settings: list[str],
 ) -> Config:
     """Return a run's configuration, or the default, with presets, options and settings on top."""
-    from ebbflow.config.merge import Layers, literal
+    from ebbflow.config.merge import Layers
     from ebbflow.plugins import warn_of_lacking
     from ebbflow.runs.configuration import run_layers
 
@@ -117,9 +166,10 @@ def _configured(
     warn_of_lacking(layers.plugins())
     for name in presets:
         layers.add_preset(name)
-    for key, (option, text) in options.items():
-        if text is not None:
-            layers.add_key(key, text if key == "dataset" else literal(text), f"{option} {text}")
+    for key, (option, value) in options.items():
+        if value is not None:
+            shown = f"{value:g}" if isinstance(value, float) else value
+            layers.add_key(key, value, f"{option} {shown}")
     for setting in settings:
         layers.add_setting(setting)
     return layers.config()
@@ -141,6 +191,7 @@ def _of_run(
     size = model_size(config)
     spent = run_costs(config, size, folder)
     results = reached(config, spent, target)
+    tell_state(folder)
     if sweep is not None:
         rounds: dict[str, list[int]] = {}
         algorithm = config.algorithm[0]
@@ -297,7 +348,5 @@ def _spectrum(config: Config) -> str:
 
 
 def _print_json(config: Config, size: ModelSize, content: dict[str, Any]) -> None:
-    import json
-
     about = {"wireless": config.wireless.model_dump(mode="json"), "model": size._asdict()}
-    typer.echo(json.dumps({**about, **content}, indent=1))
+    print_json({**about, **content})

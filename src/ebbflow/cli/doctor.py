@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.core.names import printable
 
 app = typer.Typer()
@@ -17,12 +17,8 @@ BROKEN = 1
 _MARKS = {"ok": "ok", "missing": "--", "broken": "FAIL"}
 
 
-@app.command()
-def doctor(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
-    ] = False,
-) -> None:
+@app.command(epilog=examples("ebbflow doctor", "ebbflow doctor --json"))
+def doctor(as_json: Annotated[bool, json_option("everything")] = False) -> None:
     """Check the installation, the machine and the data."""
     from ebbflow.analysis.installation import check_installation
 
@@ -33,8 +29,7 @@ def doctor(
             typer.echo(f"{_MARKS[check.state]:4}  {check.name:13} {printable(check.detail)}")
     healthy = all(check.state != "broken" for check in checks)
     if as_json:
-        content = {"healthy": healthy, "checks": [check._asdict() for check in checks]}
-        typer.echo(json.dumps(content, indent=1))
+        print_json({"healthy": healthy, "checks": [check._asdict() for check in checks]})
     elif not healthy:
         typer.echo("ebbflow cannot run as it should: the lines marked FAIL say why", err=True)
     if not healthy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,29 +27,35 @@ from ebbflow.cli.options import (
     PilotSessions,
     Plugins,
     Presets,
+    Quiet,
     Rounds,
     RunPath,
     SeedList,
     Sessions,
     Settings,
     TestSplit,
+    Trackers,
     Windows,
     configure,
 )
+from ebbflow.cli.printing import examples, print_json
+from ebbflow.cli.running import seconds_so_far
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
     from ebbflow.cli.stopping import Stopping
     from ebbflow.config.resolved import Config
-    from ebbflow.runs.records import Records
+    from ebbflow.report.progress import ProgressDisplay
+    from ebbflow.runs.records import RunRecords
+    from ebbflow.simulation.callbacks import Callback
 
 app = typer.Typer()
 
 
-def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
+def _experiment(name: str, text: str, base: dict[str, Any], epilog: str) -> None:
     """Register a command that runs an experiment; ``base`` is its lowest configuration layer."""
 
-    @app.command(name, help=text)
+    @app.command(name, help=text, epilog=epilog)
     def command(
         config: ConfigFile = None,
         preset: Presets = None,
@@ -71,7 +77,9 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         window: Windows = None,
         plugin: Plugins = None,
         out: Out = None,
-        json: AsJson = False,
+        log: Trackers = None,
+        as_json: AsJson = False,
+        quiet: Quiet = False,
         dry_run: DryRun = False,
     ) -> None:
         shortcuts = {
@@ -93,31 +101,57 @@ def _experiment(name: str, text: str, base: dict[str, Any]) -> None:
         }
         resolved = configure(base, config, preset or [], shortcuts, settings or [], plugin or [])
         folder = out or default_folder(resolved)
+        trackers = trackers_of(log)
         if dry_run:
-            foretell(resolved, folder)
+            foretell(resolved, folder, as_json, quiet)
         else:
             from ebbflow.plugins import trust_recorded
 
             trust_recorded(resolved.plugins)
-            launch(resolved, folder, json)
+            launch(resolved, folder, as_json, quiet, trackers)
 
 
 _experiment(
     "run",
     "Run one method: learned, or the one named by --methods.",
     {"methods": ["auto"]},
+    examples(
+        "ebbflow run --dataset digits --seeds 1 --out runs/first",
+        "ebbflow run --methods warm_start --algorithm fedprox --overlap 0.2",
+        "ebbflow run --preset demo --dry-run",
+    ),
 )
-_experiment("compare", "Compare ways to start a session on the same mini-batches.", {})
+_experiment(
+    "compare",
+    "Compare ways to start a session on the same mini-batches.",
+    {},
+    examples(
+        "ebbflow compare --preset demo",
+        "ebbflow compare --methods learned,previous --seeds 1-5 --out runs/mine",
+        "ebbflow compare --set partition.kind=distinct --devices 10 --dry-run",
+    ),
+)
 
 
-@app.command()
-def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> None:
+@app.command(
+    epilog=examples("ebbflow resume runs/mine", "ebbflow resume runs/mine --quiet"),
+)
+def resume(
+    folder: RunPath,
+    plugin: Plugins = None,
+    log: Trackers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
     """Resume a run from its last checkpoint."""
-    with _stopping(folder) as signals:
+    from ebbflow.cli.run_log import RunLog
+    from ebbflow.runs.records import SUMMARY
+
+    trackers, run_log = trackers_of(log), RunLog(folder)
+    with stopping(folder, run_log.leave) as signals, run_log.listening(signals):
         from ebbflow import experiment
         from ebbflow.core.malloc import use_one_arena
         from ebbflow.plugins import load_recorded
-        from ebbflow.report.progress import progress_display
         from ebbflow.runs.configuration import read_config
         from ebbflow.runs.environment import other_instructions
 
@@ -126,11 +160,14 @@ def resume(folder: RunPath, plugin: Plugins = None, json: AsJson = False) -> Non
         load_recorded(config.plugins, plugin or [])
         if warning := other_instructions(folder):
             typer.echo(f"warning: {warning}", err=True)
-        with closing(progress_display(config)) as display:
+            run_log.warn(warning)
+        # A finished run is only read: nothing happens that is worth a line.
+        logs = [] if (folder / SUMMARY).exists() else [run_log]
+        with closing(display_of(config, quiet)) as display:
             outcome = experiment.resume(
-                folder, callbacks=[display, signals], stop=signals.requested
+                folder, callbacks=[display, *logs, *trackers, signals], stop=signals.requested
             )
-        _show(outcome, config, json)
+        show(outcome, config, as_json, quiet)
 
 
 def default_folder(config: Config) -> Path:
@@ -139,49 +176,89 @@ def default_folder(config: Config) -> Path:
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{stem}"
 
 
-def foretell(config: Config, out: Path) -> None:
+def foretell(config: Config, out: Path, as_json: bool, quiet: bool) -> None:
     """Print what a run would take, and fail as it would if that is more than there is."""
-    from rich.console import Console
-
     from ebbflow import experiment
-    from ebbflow.report.estimate_table import estimate_table
+    from ebbflow.report.estimate_table import estimate_record, estimate_table
     from ebbflow.simulation.ceilings import available_memory, refuse_too_large, room_on_disk
 
+    started = seconds_so_far()
     planned, seconds = experiment.dry_run(config, out)
-    Console().print(estimate_table(planned, seconds, available_memory(), room_on_disk(out)))
+    # A run has to start as well, and to draw its picture, which takes about as long.
+    shown = planned, seconds + 2 * started, available_memory(), room_on_disk(out)
+    if as_json:
+        print_json(estimate_record(*shown))
+    elif not quiet:
+        from rich.console import Console
+
+        Console().print(estimate_table(*shown))
     refuse_too_large(planned, out)
 
 
-def launch(config: Config, out: Path, as_json: bool) -> None:
+def launch(
+    config: Config,
+    out: Path,
+    as_json: bool = False,
+    quiet: bool = False,
+    trackers: Sequence[Callback] = (),
+) -> None:
     """Run an experiment in a new folder and show its outcome."""
-    from ebbflow.runs.records import claim_folder
+    from ebbflow.cli.claiming import NewFolder
+    from ebbflow.cli.run_log import RunLog
 
-    with _stopping(out) as signals:
+    made, log = NewFolder(out), RunLog(out)
+
+    def leave() -> None:
+        log.leave()
+        made.take_back(interrupted=True)
+
+    with stopping(out, leave) as signals, log.listening(signals), made:
         # Before torch is imported, so that a run killed in its first second can be resumed.
-        claim_folder(out, config.model_dump())
+        made.claim(config)
         from ebbflow import experiment
         from ebbflow.core.malloc import use_one_arena
-        from ebbflow.report.progress import progress_display
 
         use_one_arena()
-        with closing(progress_display(config)) as display:
+        with closing(display_of(config, quiet)) as display:
             outcome = experiment.run(
                 config,
                 out,
-                callbacks=[display, signals],
+                callbacks=[display, log, *trackers, signals],
                 claimed=True,
                 stop=signals.requested,
             )
-        _show(outcome, config, as_json)
+        show(outcome, config, as_json, quiet)
+
+
+def trackers_of(texts: list[str] | None) -> list[Callback]:
+    """Return the trackers that --log names, after checking that their libraries are there."""
+    if not texts:
+        return []
+    from ebbflow.trackers import named_trackers
+
+    return [*named_trackers(texts, "--log")]
+
+
+def display_of(config: Config, quiet: bool) -> ProgressDisplay:
+    """Return what shows how a run goes on; with --quiet, warnings only."""
+    if quiet:
+        from rich.console import Console
+
+        from ebbflow.cli.quiet import WarningDisplay
+
+        return WarningDisplay(config, Console(stderr=True))
+    from ebbflow.report.progress import progress_display
+
+    return progress_display(config)
 
 
 @contextmanager
-def _stopping(folder: Path) -> Iterator[Stopping]:
+def stopping(folder: Path, leaving: Callable[[], None] = lambda: None) -> Iterator[Stopping]:
     """Handle signals, and tell a user who stops a run how to resume it."""
     from ebbflow.cli.stopping import Stopping
     from ebbflow.core.errors import RunStoppedError
 
-    with Stopping(folder) as signals:
+    with Stopping(folder, leaving) as signals:
         try:
             yield signals
         except (KeyboardInterrupt, RunStoppedError):
@@ -189,18 +266,26 @@ def _stopping(folder: Path) -> Iterator[Stopping]:
             raise typer.Exit(signals.code) from None
 
 
-def _show(outcome: Records, config: Config, as_json: bool) -> None:
+def show(outcome: RunRecords, config: Config, as_json: bool, quiet: bool = False) -> None:
     """Print the tables (or the summary as JSON), draw the picture, and say where the files are."""
-    from rich.console import Console
-
-    from ebbflow.core.judging import judge_of
-    from ebbflow.report.plots import accuracy_picture
-    from ebbflow.report.tables import comparison_tables, device_tables
+    from ebbflow.runs.records import SUMMARY, read_json
 
     folder = outcome.folder or Path()
     if as_json:
-        typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
+        print_json(read_json(folder / SUMMARY))
         return
+    if not quiet:
+        _print_tables(outcome, config)
+    text = _drawn(outcome, config, folder)
+    typer.echo(folder if quiet else f"{text}\nrecords  {folder}")
+
+
+def _print_tables(outcome: RunRecords, config: Config) -> None:
+    from rich.console import Console
+
+    from ebbflow.core.judging import judge_of
+    from ebbflow.report.tables import comparison_tables, device_tables
+
     console = Console()
     judge = judge_of(config.task, config.metrics)
     shown = outcome.rows, config.algorithm, config.methods, judge
@@ -218,13 +303,19 @@ def _show(outcome: Records, config: Config, as_json: bool) -> None:
     for window in config.window:
         if window > longest:
             typer.echo(f"note: a session has {longest} rounds, fewer than the window {window}")
-    measure = judge.title.removesuffix(" (%)")
-    title = f"{Path(config.dataset).stem}, {measure} on the session's test samples"
+
+
+def _drawn(outcome: RunRecords, config: Config, folder: Path) -> str:
+    """Draw the picture of a run, and return where it is, or why there is none."""
+    from ebbflow.analysis.views.run_view import RunView
+    from ebbflow.report.plots import accuracy_picture
+
+    path = folder / "accuracy.png"
     try:
-        accuracy_picture(outcome.rounds, folder / "accuracy.png", title, judge)
-        typer.echo(f"picture  {folder / 'accuracy.png'}")
+        name = Path(config.dataset).stem
+        accuracy_picture(RunView(name, config, outcome.rounds, outcome.events), path)
     except EbbflowError as missing:
-        typer.echo(str(missing))
+        return str(missing)
     except OSError as error:  # a finished run may be read where nothing can be written
-        typer.echo(f"no picture: {folder / 'accuracy.png'} cannot be written ({error.strerror})")
-    typer.echo(f"records  {folder}")
+        return f"no picture: {path} cannot be written ({error.strerror})"
+    return f"picture  {path}"

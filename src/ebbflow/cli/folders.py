@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from ebbflow.cli.options import AsJson, RunPath
+from ebbflow.cli.options import RunPath
+from ebbflow.cli.printing import examples, json_option, print_json
+from ebbflow.cli.states import tell_state
 from ebbflow.core.names import printable
 
 app = typer.Typer()
@@ -16,14 +17,15 @@ DAMAGED = 1
 """The exit code if something is wrong with a run folder."""
 
 
-@app.command()
-def verify(folder: RunPath, as_json: AsJson = False) -> None:
+@app.command(epilog=examples("ebbflow verify runs/demo", "ebbflow verify runs/demo --json"))
+def verify(folder: RunPath, as_json: Annotated[bool, json_option("what is wrong")] = False) -> None:
     """Check whether every file of a run is intact."""
     from ebbflow.runs.verify import verify as findings_of
 
     findings = findings_of(folder)
+    tell_state(folder)
     if as_json:
-        _print_json({"intact": not findings, "findings": [f._asdict() for f in findings]})
+        print_json({"intact": not findings, "findings": [f._asdict() for f in findings]})
     else:
         for finding in findings:
             typer.echo(f"{finding.state:8} {printable(finding.path)}: {printable(finding.text)}")
@@ -35,15 +37,17 @@ def verify(folder: RunPath, as_json: AsJson = False) -> None:
         raise typer.Exit(DAMAGED)
 
 
-@app.command()
-def repair(folder: RunPath, as_json: AsJson = False) -> None:
+@app.command(epilog=examples("ebbflow repair runs/demo", "ebbflow repair runs/demo --json"))
+def repair(
+    folder: RunPath, as_json: Annotated[bool, json_option("what was mended")] = False
+) -> None:
     """Mend a damaged run, as far as that is possible."""
     from ebbflow.runs.repair import repair as repairs_of
 
     repairs = repairs_of(folder)
     left = [repair for repair in repairs if not repair.done]
     if as_json:
-        _print_json({"repaired": not left, "repairs": [r._asdict() for r in repairs]})
+        print_json({"repaired": not left, "repairs": [r._asdict() for r in repairs]})
     else:
         for repair in repairs:
             state = "repaired" if repair.done else "left"
@@ -52,7 +56,3 @@ def repair(folder: RunPath, as_json: AsJson = False) -> None:
             typer.echo("every file is intact")
     if left:
         raise typer.Exit(DAMAGED)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    typer.echo(json.dumps(content, indent=1))

@@ -6,32 +6,52 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli.options import AsJson, RunPath
+from ebbflow.cli import completion
+from ebbflow.cli.options import RunPath
+from ebbflow.cli.printing import examples, json_option, print_json
+from ebbflow.cli.states import tell_state
+from ebbflow.cli.values import FLOATS
 
 app = typer.Typer()
 
 
-@app.command(short_help="Show each method's recovery time, gain and cost.")
+@app.command(
+    short_help="Show each method's recovery time, gain and cost.",
+    epilog=examples(
+        "ebbflow metrics runs/demo",
+        "ebbflow metrics runs/demo --target 0.9,80 --reference previous",
+        "ebbflow metrics runs/demo --json",
+    ),
+)
 def metrics(
     folder: RunPath,
     target: Annotated[
         str,
         typer.Option(
-            help="Comma-separated accuracies to reach: up to 1 a fraction of the reference's, "
-            "above that a percentage."
+            "--target",
+            metavar=FLOATS,
+            help="Accuracies to reach: up to 1 a fraction of the reference's, above that a "
+            "percentage.",
         ),
     ] = "0.95,0.97",
     of: Annotated[
         str,
         typer.Option(
-            help="What a fraction refers to: the reference's peak or final accuracy in a session."
+            "--of",
+            metavar="peak|final",
+            help="What a fraction refers to: the reference's peak or final accuracy in a session.",
         ),
     ] = "peak",
     reference: Annotated[
         str | None,
-        typer.Option(help="The method that others are compared with; by default warm_start."),
+        typer.Option(
+            "--reference",
+            metavar="NAME",
+            help="The method that others are compared with; by default warm_start.",
+            autocompletion=completion.method_names,
+        ),
     ] = None,
-    json: AsJson = False,
+    as_json: Annotated[bool, json_option("all metrics")] = False,
 ) -> None:
     """Show how fast each method recovers after a transition, what it gains and what it costs."""
     from rich.console import Console
@@ -39,7 +59,7 @@ def metrics(
     from ebbflow.analysis.metrics import parse_of, parse_target
     from ebbflow.analysis.run_metrics import run_metrics
     from ebbflow.plugins import warn_of_lacking
-    from ebbflow.report.metric_tables import metric_tables, metrics_json
+    from ebbflow.report.metric_tables import metric_tables, metrics_record
     from ebbflow.runs.configuration import read_config
 
     point = parse_of(of)
@@ -47,8 +67,9 @@ def metrics(
     targets = [parse_target(text, point) for text in texts]
     warn_of_lacking(read_config(folder).plugins)
     measured = run_metrics(folder, targets, reference)
-    if json:
-        typer.echo(metrics_json(measured))
+    tell_state(folder)
+    if as_json:
+        print_json(metrics_record(measured))
         return
     console = Console()
     if not measured.seeds:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer()
@@ -17,22 +18,30 @@ ENDING = ".txt"
 NEXT = ("python data.py", "ebbflow compare experiment.toml")
 
 
-@app.command(short_help="Make a small project to start from.")
+@app.command(
+    short_help="Make a small project to start from.",
+    epilog=examples("ebbflow new wards", "ebbflow new wards --json"),
+)
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+    as_json: Annotated[bool, json_option("what was made")] = False,
 ) -> None:
     """Make a small project of your own: data, trace, settings, plugins and a test."""
     from ebbflow.core.files import make_folder, write_atomically
 
     _refuse_used(folder)
+    files = starter_files()
     try:
         make_folder(folder.absolute())
-        for name, content in starter_files().items():
+        for name, content in files.items():
             write_atomically(folder / name, content)
     except OSError as error:
         raise EbbflowError(
             f"{folder} cannot be written ({error.strerror}): choose another folder"
         ) from None
+    if as_json:
+        print_json({"folder": folder, "files": sorted(files), "next": list(NEXT)})
+        return
     typer.echo(f"{folder} holds a project that runs as it is; its README.md says what is what")
     first, second = NEXT
     typer.echo(f"next: cd {shlex.quote(str(folder))} && {first}")

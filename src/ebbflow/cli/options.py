@@ -2,67 +2,168 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebbflow.core.errors import EbbflowError
+from ebbflow.cli import completion
+from ebbflow.cli.printing import json_option
+from ebbflow.cli.values import (
+    FLOAT,
+    INTEGER,
+    INTEGERS,
+    NAMES,
+    names,
+    number,
+    seeds,
+    whole,
+    wholes,
+)
 
 if TYPE_CHECKING:
     from ebbflow.config.resolved import Config
 
-ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file with the configuration.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="CONFIG", help="A TOML file with the configuration."),
+]
 Presets = Annotated[
     list[str] | None,
-    typer.Option("--preset", help="A preset's name; if repeated, the last wins."),
+    typer.Option(
+        "--preset",
+        metavar=NAMES,
+        help="Presets by name; the last wins.",
+        autocompletion=completion.preset_names,
+    ),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key; may be repeated.")
 ]
 DatasetName = Annotated[
     str | None,
-    typer.Option("--dataset", help="A name from `ebbflow data ls`, or a file or folder of yours."),
+    typer.Option(
+        "--dataset",
+        metavar="NAME|PATH",
+        help="A name from `ebbflow data ls`, or a file or folder of yours.",
+        autocompletion=completion.dataset_names,
+    ),
 ]
 Label = Annotated[
-    str | None, typer.Option("--label", help="The column of a table that holds the labels.")
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="The column of a table that holds the labels."),
 ]
 DeviceColumn = Annotated[
     str | None,
-    typer.Option("--device-column", help="The column of a table that says whose a sample is."),
+    typer.Option(
+        "--device-column",
+        metavar="COLUMN",
+        help="The column of a table that says whose a sample is.",
+    ),
 ]
 TestSplit = Annotated[
-    str | None, typer.Option("--test-split", help="Share of samples to set aside for testing.")
+    float | None,
+    typer.Option(
+        "--test-split",
+        metavar=FLOAT,
+        parser=number("--test-split", 0.2),
+        help="Share of samples to set aside for testing.",
+    ),
 ]
 AlgorithmNames = Annotated[
-    str | None, typer.Option("--algorithm", help="FL algorithms, comma-separated.")
-]
-PartitionName = Annotated[str | None, typer.Option("--partition", help="Who holds which samples.")]
-Overlap = Annotated[
-    str | None, typer.Option("--overlap", help="Fraction of labels in common, 0 to 1.")
-]
-Alpha = Annotated[str | None, typer.Option("--alpha", help="Concentration of the Dirichlet draws.")]
-Devices = Annotated[
     str | None,
-    typer.Option("--devices", help="Devices per session; the total, unless Dirichlet."),
+    typer.Option(
+        "--algorithm",
+        metavar=NAMES,
+        help="FL algorithms.",
+        autocompletion=completion.algorithm_names,
+    ),
 ]
-Sessions = Annotated[str | None, typer.Option("--sessions", help="Number of sessions S.")]
-PilotSessions = Annotated[str | None, typer.Option("--pilot", help="Number of pilot sessions P.")]
-Rounds = Annotated[str | None, typer.Option("--rounds", help="Rounds per session T.")]
-SeedList = Annotated[str | None, typer.Option("--seeds", help="Seeds, comma-separated.")]
+PartitionName = Annotated[
+    str | None, typer.Option("--partition", metavar="NAME", help="Who holds which samples.")
+]
+Overlap = Annotated[
+    float | None,
+    typer.Option(
+        "--overlap",
+        metavar=FLOAT,
+        parser=number("--overlap", 0.2),
+        help="Fraction of labels in common, 0 to 1.",
+    ),
+]
+Alpha = Annotated[
+    float | None,
+    typer.Option(
+        "--alpha",
+        metavar=FLOAT,
+        parser=number("--alpha", 0.3),
+        help="Concentration of the Dirichlet draws.",
+    ),
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        "--devices",
+        metavar=INTEGER,
+        parser=whole("--devices", 20, hint="; what to train on is --set device=cuda"),
+        help="Devices per session; the total, unless Dirichlet.",
+    ),
+]
+Sessions = Annotated[
+    int | None,
+    typer.Option(
+        "--sessions", metavar=INTEGER, parser=whole("--sessions", 7), help="Number of sessions S."
+    ),
+]
+PilotSessions = Annotated[
+    int | None,
+    typer.Option(
+        "--pilot", metavar=INTEGER, parser=whole("--pilot", 1), help="Number of pilot sessions P."
+    ),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        "--rounds", metavar=INTEGER, parser=whole("--rounds", 50), help="Rounds per session T."
+    ),
+]
+SeedList = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar=INTEGERS, help="Seeds and ranges of seeds, as in 100,1-3."),
+]
 MethodNames = Annotated[
-    str | None, typer.Option("--methods", help="Ways to start a session, comma-separated.")
+    str | None,
+    typer.Option(
+        "--methods",
+        metavar=NAMES,
+        help="Ways to start a session.",
+        autocompletion=completion.method_names,
+    ),
 ]
 Windows = Annotated[
-    str | None, typer.Option("--window", help="First rounds to average over, comma-separated.")
+    str | None,
+    typer.Option("--window", metavar=INTEGERS, help="First rounds to average over."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by default under runs/.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="The run folder; by default under runs/."),
+]
+AsJson = Annotated[bool, json_option("the summary")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print only the run folder's path, and warnings and errors."
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Say what the run would take; run nothing, write nothing."),
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
+RunPath = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="A run folder.", autocompletion=completion.run_folders),
+]
 
 Plugins = Annotated[
     list[Path] | None,
@@ -72,16 +173,30 @@ Plugins = Annotated[
         help="A Python file that registers algorithms or starts; may be repeated.",
     ),
 ]
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar=NAMES,
+        help="Log the run for tensorboard, wandb, mlflow or csv, too.",
+        autocompletion=completion.tracker_names,
+    ),
+]
 
-LISTS = ("algorithm", "seeds", "methods", "window")
-TEXTS = ("dataset", "label", "device_column", "algorithm", "partition", "methods")
+READERS: dict[str, Callable[[str], Any]] = {
+    "algorithm": names,
+    "methods": names,
+    "seeds": seeds,
+    "window": lambda text: wholes(text, "--window", "5,10"),
+}
+"""How shortcuts that hold lists are read; the others are what they should be already."""
 
 
 def configure(
     base: dict[str, Any],
     file: Path | None,
     presets: list[str],
-    shortcuts: dict[str, str | None],
+    shortcuts: dict[str, Any],
     settings: list[str],
     plugins: list[Path] | None = None,
 ) -> Config:
@@ -90,7 +205,7 @@ def configure(
     ``plugins`` are those named by --plugin. A command without that option only looks: of the
     plugins in the configuration it loads those that the user has run before.
     """
-    from ebbflow.config.merge import Layers, literal
+    from ebbflow.config.merge import Layers
     from ebbflow.config.schema import SHORTCUTS
     from ebbflow.plugins import load_configured, load_trusted
 
@@ -98,14 +213,11 @@ def configure(
     layers.add(base, "default")
     if file is not None:
         layers.add_file(file)
-    for name in presets:
+    for name in preset_list(presets):
         layers.add_preset(name)
-    for name, text in shortcuts.items():
-        if text is not None:
-            parts = [part.strip() for part in text.split(",")]
-            # A path or a name stays a string, even if it looks like a number.
-            read = str if name in TEXTS else literal
-            value = [read(part) for part in parts] if name in LISTS else read(text)
+    for name, given in shortcuts.items():
+        if given is not None:
+            value = READERS[name](given) if name in READERS else given
             layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
     for setting in settings:
         layers.add_setting(setting)
@@ -125,14 +237,10 @@ def help_if_alone(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def seeds_of(text: str) -> tuple[int, ...]:
-    """Return the seeds of a command that reads them itself, without a configuration."""
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        seeds = ()
-    if not seeds or min(seeds) < 0:
-        raise EbbflowError(f"--seeds {text!r} are no seeds: write whole numbers, as in 100,200")
-    if len(set(seeds)) < len(seeds):
-        raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
-    return seeds
+def preset_list(given: Sequence[str] | None) -> list[str]:
+    """Return the presets that options name, each of which may be a list.
+
+    >>> preset_list(["demo", "authors-code,per-device"])
+    ['demo', 'authors-code', 'per-device']
+    """
+    return [name for text in given or () for name in names(text)]

@@ -6,19 +6,34 @@ from typing import Annotated
 
 import typer
 
-from ebbflow.cli.options import AsJson, RunPath
+from ebbflow.cli.options import RunPath
+from ebbflow.cli.printing import examples, json_option, print_json
+from ebbflow.cli.states import tell_state
+from ebbflow.cli.values import FLOAT, number
 
 app = typer.Typer()
 
 
-@app.command(short_help="Show the privacy that a run has spent.")
+@app.command(
+    short_help="Show the privacy that a run has spent.",
+    epilog=examples(
+        "ebbflow privacy runs/private",
+        "ebbflow privacy runs/private --delta 1e-6",
+        "ebbflow privacy runs/private --json",
+    ),
+)
 def privacy(
     folder: RunPath,
     delta: Annotated[
         float | None,
-        typer.Option(help="The probability of a larger loss; by default privacy.delta of the run."),
+        typer.Option(
+            "--delta",
+            metavar=FLOAT,
+            parser=number("--delta", 1e-5),
+            help="The probability of a larger loss; by default privacy.delta of the run.",
+        ),
     ] = None,
-    json: AsJson = False,
+    as_json: Annotated[bool, json_option("what was spent")] = False,
 ) -> None:
     """Show how much every method of a run with [privacy] may have revealed of a device: epsilon."""
     from ebbflow.analysis.privacy import privacy_spent
@@ -27,11 +42,10 @@ def privacy(
     if delta is not None and not 0 < delta < 1:
         raise EbbflowError(f"--delta {delta:g} is no probability: give one above 0 and below 1")
     spent, chosen = privacy_spent(folder, delta)
-    if json:
-        from json import dumps
-
-        shown = [{**each._asdict(), "epsilon": each.most, "delta": chosen} for each in spent]
-        typer.echo(dumps(shown, indent=1))
+    tell_state(folder)
+    if as_json:
+        methods = [{**each._asdict(), "epsilon": each.most} for each in spent]
+        print_json({"delta": chosen, "methods": methods})
         return
     from rich.console import Console
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 
-from ebbflow.core.errors import EbbflowError, EbbflowWarning
+from ebbflow.core.errors import EbbflowError, EbbflowWarning, nearest
 from ebbflow.core.names import printable, shortened
 
 # An unknown option, a missing argument, a value of the wrong type. The name and module of their
@@ -23,8 +25,18 @@ USAGE_ERRORS: tuple[type[Exception], ...] = tuple(
 )
 
 
+_began = time.perf_counter()
+
+
+def seconds_so_far() -> float:
+    """Return how long the command has been at work, with all that it has imported."""
+    return time.perf_counter() - _began
+
+
 def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line called ``name`` and exit with its code."""
+    global _began  # noqa: PLW0603 - a process runs one command line
+    _began = time.perf_counter()
     try:
         with _told():
             code = app(prog_name=name, standalone_mode=False)
@@ -33,8 +45,7 @@ def run_app(app: typer.Typer, name: str) -> None:
             typer.echo(error.details, err=True)
         _fail(name, str(error))
     except USAGE_ERRORS as error:
-        sentence = getattr(error, "format_message", error.__str__)().rstrip(".")
-        _fail(name, f"{sentence}; see `{name} --help`")
+        _fail(name, usage_sentence(error, name))
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("stopped", err=True)
         sys.exit(130)
@@ -63,6 +74,28 @@ def _told() -> Iterator[None]:
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def usage_sentence(error: Exception, name: str) -> str:
+    """Return what is wrong with a command line, what may have been meant, and where the help is."""
+    sentence = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".?")
+    context = getattr(error, "ctx", None)
+    where = getattr(context, "command_path", None) or name
+    known: Iterable[str] = ()
+    unknown = re.match(r"No such (?:option:|command) '?(?P<name>[^\s']+)", sentence)
+    if unknown is not None:
+        is_command = " command '" in sentence
+        sentence = sentence[: unknown.end()].replace("option:", "option") + "'" * is_command
+        command = getattr(context, "command", None)
+        if unknown["name"].startswith("-"):
+            options = getattr(command, "params", ())
+            shown = [option for option in options if not getattr(option, "hidden", False)]
+            known = [text for option in shown for text in option.opts]
+        else:
+            known = list(getattr(command, "commands", ()))
+    close = unknown and nearest(unknown["name"], known, 0.6)
+    meant = f": did you mean {close}?" if close else ";"
+    return f"{sentence}{meant} see `{where} --help`"
 
 
 def _fail(name: str, sentence: str) -> None:

@@ -8,36 +8,54 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebbflow.cli.options import Settings, help_if_alone
+from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:
     from ebbflow.config.schema import ScheduleSettings
 
-app = typer.Typer(help="Look at traces of joins and leaves.", invoke_without_command=True)
+app = typer.Typer(
+    help="Look at traces of joins and leaves.",
+    invoke_without_command=True,
+    epilog=examples("ebbflow trace show wards.csv --interval 1d"),
+)
 app.callback()(help_if_alone)
 
 
-@app.command("show")
+@app.command(
+    "show",
+    epilog=examples(
+        "ebbflow trace show wards.csv --interval 1d",
+        "ebbflow trace show wards.csv --cut change --picture wards.png",
+        "ebbflow trace show wards.csv --interval 12h --json",
+    ),
+)
 def trace_show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace: CSV, JSON Lines, JSON.")],
     config: Annotated[
-        Path | None, typer.Option("--config", help="A TOML file with the configuration.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A TOML file with the configuration."),
     ] = None,
     settings: Settings = None,
     interval: Annotated[
-        str | None, typer.Option("--interval", help="The length of a session, such as 1d.")
+        str | None,
+        typer.Option("--interval", metavar="DURATION", help="The length of a session, such as 1d."),
     ] = None,
     cut: Annotated[
-        str | None, typer.Option("--cut", help="Where sessions begin: interval or change.")
+        str | None,
+        typer.Option("--cut", metavar="interval|change", help="Where sessions begin."),
     ] = None,
     unit: Annotated[
-        str | None, typer.Option("--unit", help="What the trace's numbers count, such as 1h.")
+        str | None,
+        typer.Option(
+            "--unit", metavar="DURATION", help="What the trace's numbers count, such as 1h."
+        ),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="A picture to draw.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Print every session.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("everything")] = False,
 ) -> None:
     """Show who is there when, what is odd, and the sessions of a cut; nothing is trained."""
     options = {"interval": interval, "cut": cut, "unit": unit}
@@ -56,10 +74,8 @@ def trace_show(
         sessions = trace_cut(trace, trace_times(choice, trace).cut)
     except EbbflowError as error:  # everything else can be shown all the same
         refusal = error
-    if json:
-        from json import dumps
-
-        typer.echo(dumps(trace_record(trace, facts, sessions), indent=1))
+    if as_json:
+        print_json(trace_record(trace, facts, sessions))
     else:
         from rich.console import Console
 
@@ -76,7 +92,7 @@ def trace_show(
 
         names, _ = numbered_events(trace.events)
         trace_picture(trace, names, stays_of(trace), sessions, picture)
-        if not json:
+        if not as_json:
             typer.echo(f"picture   {picture}")
     if refusal is not None:
         raise refusal

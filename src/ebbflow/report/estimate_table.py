@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -38,7 +38,34 @@ def estimate_table(planned: Estimate, seconds: float, available: int | None, roo
     known = "" if available is None else in_words(available)
     memory = in_words(sum(planned.memory.values()))
     table.add_row("memory, beside the data", memory, known, largest(planned.memory))
+    table.add_row("memory, of the whole process", in_words(planned.most_memory), "", "")
     table.add_row("disk, finished", in_words(sum(planned.disk.values())), "", largest(planned.disk))
     table.add_row("disk, at most", in_words(planned.most_disk), in_words(room), "")
     table.add_row("time", str(timedelta(seconds=max(1, round(seconds)))), "", "")
     return table
+
+
+def estimate_record(
+    planned: Estimate, seconds: float, available: int | None, room: int
+) -> dict[str, Any]:
+    """Return what ``--dry-run --json`` prints; sizes are bytes."""
+    return {
+        "sessions": planned.sessions,
+        "devices": planned.devices,
+        "rounds": planned.rounds,
+        "runs": planned.runs,
+        "parameters": planned.parameters,
+        "seconds": seconds,
+        "memory": {
+            "total": sum(planned.memory.values()),
+            "process": planned.most_memory,
+            "available": available,
+            "parts": planned.memory,
+        },
+        "disk": {
+            "finished": sum(planned.disk.values()),
+            "most": planned.most_disk,
+            "free": room,
+            "parts": planned.disk,
+        },
+    }

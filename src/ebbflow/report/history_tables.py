@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +34,74 @@ def history_table(folder: Path) -> Table:
     return table
 
 
-def session_report(
-    folder: Path, session: int, method: str | None, seed: int | None
-) -> Iterator[str]:
-    """Yield a few lines on one past session, for each method and seed."""
+def history_records(folder: Path) -> list[dict[str, Any]]:
+    """Return what ``ebbflow history ls --json`` prints of each past session that a run keeps."""
+    starts = _starts(folder)
+    return [_record(kept, _start(starts, kept)) for kept in kept_files(folder)]
+
+
+def session_records(
+    folder: Path, session: int, methods: Collection[str] = (), seeds: Collection[int] = ()
+) -> list[dict[str, Any]]:
+    """Return what ``ebbflow history show --json`` prints of one session, by method and seed."""
+    found, starts = [], _starts(folder)
+    for kept in _chosen(folder, session, methods, seeds):
+        event = _start(starts, kept)
+        about = ("labels", "accuracy", "loss", "asked", "distances")
+        shapes = dict(_shapes(kept)) if kept.state == "ok" else None
+        started = {name: event.get(name) for name in about}
+        found.append({**_record(kept, event), **started, "tensors": shapes})
+    return found
+
+
+def _record(kept: KeptFile, event: dict[str, Any]) -> dict[str, Any]:
+    facts = kept.facts
+    drawn = event.get("mixture") or event.get("weights") or facts.get("drew_on", {})
+    return {
+        "algorithm": kept.algorithm,
+        "method": kept.method,
+        "seed": kept.seed,
+        "session": facts.get("session"),  # none for a pilot model
+        "devices": facts.get("devices"),
+        "drew_on": drawn,
+        "file": str(kept.path),
+        "bytes": facts["bytes"],
+        "state": kept.state,
+    }
+
+
+def _chosen(
+    folder: Path, session: int, methods: Collection[str], seeds: Collection[int]
+) -> list[KeptFile]:
+    """Return the files of one session; no method and no seed means all of them."""
     chosen = [
         kept
         for kept in kept_files(folder)
         if kept.facts.get("session") == session
-        and method in (None, kept.method)
-        and seed in (None, kept.seed)
+        and (not methods or kept.method in methods)
+        and (not seeds or kept.seed in seeds)
     ]
     if not chosen:
         raise EbbflowError(
             f"{folder} keeps no session {session} of that method and seed: `ebbflow history ls "
             f"{folder}` lists what it keeps"
         )
+    return chosen
+
+
+def _shapes(kept: KeptFile) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the tensors of a file by name, without reading them."""
+    with safe_open(kept.path, framework="numpy") as tensors:
+        for name in sorted(tensors.keys()):
+            yield name, tuple(tensors.get_slice(name).get_shape())
+
+
+def session_report(
+    folder: Path, session: int, methods: Collection[str] = (), seeds: Collection[int] = ()
+) -> Iterator[str]:
+    """Yield a few lines on one past session, for each method and seed."""
     starts = _starts(folder)
-    for kept in chosen:
+    for kept in _chosen(folder, session, methods, seeds):
         yield f"{kept.algorithm}  {kept.method}  seed {kept.seed}  session {session}"
         event = _start(starts, kept)
         if event:
@@ -67,10 +117,8 @@ def session_report(
                 yield f"  drew on   session {past}: weight {weight:.6g}{apart}"
         yield f"  file      {kept.path} ({kept.state})"
         if kept.state == "ok":
-            with safe_open(kept.path, framework="numpy") as tensors:
-                for name in sorted(tensors.keys()):
-                    shape = tuple(tensors.get_slice(name).get_shape())
-                    yield f"  tensor    {name} {shape}"
+            for name, shape in _shapes(kept):
+                yield f"  tensor    {name} {shape}"
 
 
 def _starts(folder: Path) -> dict[Key, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -269,9 +268,9 @@ def _p(test: PairedTest) -> str:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def metrics_json(metrics: RunMetrics) -> str:
-    """Return the metrics as strict JSON: infinity is the string "inf", nan is null."""
-    content = {
+def metrics_record(metrics: RunMetrics) -> dict[str, Any]:
+    """Return what ``ebbflow metrics --json`` prints."""
+    return {
         "reference": metrics.reference,
         "confidence": CONFIDENCE,
         "seeds": metrics.seeds,
@@ -294,7 +293,6 @@ def metrics_json(metrics: RunMetrics) -> str:
             for (algorithm, method, seed), account in metrics.accounts.items()
         ],
     }
-    return json.dumps(_plain(content), indent=1, allow_nan=False)
 
 
 def _described(row: WindowAccuracy | Gain, name: str, metrics: RunMetrics) -> dict[str, Any]:
@@ -328,13 +326,3 @@ def _speed(row: Speed) -> dict[str, Any]:
         "speed_up": typical_ratio(row.speed_ups),
         "speed_up_with_probe": typical_ratio(row.speed_ups_with_probe),
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value

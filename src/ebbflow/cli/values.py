@@ -1,0 +1,132 @@
+"""Reads numbers and lists from the command line; a wrong one gets a sentence with an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ebbflow.core.errors import EbbflowError
+
+INTEGER, FLOAT = "INTEGER", "FLOAT"
+INTEGERS, FLOATS, NAMES = "INTEGER,...", "FLOAT,...", "NAME,..."
+"""What the help calls the values of options."""
+MOST_SEEDS = 1000
+"""As many as a configuration may name: a longer range is most likely a slip."""
+_RANGE = re.compile(r"\s*([0-9]{1,18})\s*-\s*([0-9]{1,18})\s*")
+
+
+def whole(
+    place: str, example: int, least: int | None = None, hint: str = ""
+) -> Callable[[str], int]:
+    """Return a function that reads a whole number.
+
+    Args:
+        place: The option or argument, as the user writes it.
+        example: A number that would do.
+        least: The smallest number that would do, unless a configuration checks that.
+        hint: What else a user may have meant, as the end of the sentence.
+
+    >>> whole("--rounds", 50)("7")
+    7
+    """
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            shown = f"{place} {example}" if place.startswith("-") else f"{example}"
+            raise EbbflowError(
+                f"{place} {text!r} is no whole number: write one, as in {shown}{hint}"
+            ) from None
+        if least is not None and number < least:
+            raise EbbflowError(f"{place} {number} is too small: write at least {least}")
+        return number
+
+    return read
+
+
+def number(place: str, example: float) -> Callable[[str], float]:
+    """Return a function that reads a number.
+
+    >>> number("--alpha", 0.3)("1e-2")
+    0.01
+    """
+
+    def read(text: str) -> float:
+        try:
+            return _whole_or_not(text)
+        except ValueError:
+            raise EbbflowError(
+                f"{place} {text!r} is no number: write one, as in {place} {example:g}"
+            ) from None
+
+    return read
+
+
+def _whole_or_not(text: str) -> float:
+    """Return a number as it was written: errors show it to the user."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def names(text: str) -> list[str]:
+    """Return what is written between commas.
+
+    >>> names("learned, previous")
+    ['learned', 'previous']
+    """
+    return [part.strip() for part in text.split(",")]
+
+
+def wholes(text: str, place: str, example: str) -> list[int]:
+    """Return whole numbers that are written with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise EbbflowError(
+            f"{place} {text!r} is no list of whole numbers: write them as in {place} {example}"
+        ) from None
+
+
+def seeds(text: str, place: str = "--seeds") -> list[int]:
+    """Return seeds that are written as numbers and ranges with commas between them.
+
+    >>> seeds("7,1-3")
+    [7, 1, 2, 3]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        bounds = _RANGE.fullmatch(part)
+        try:
+            first, last = map(int, bounds.groups()) if bounds else (int(part), int(part))
+        except ValueError:
+            raise _no_seeds(text, place) from None
+        if last < first:
+            raise EbbflowError(
+                f"{place} {part.strip()} ends before it begins: write {last}-{first}"
+            )
+        if last - first >= MOST_SEEDS:
+            raise EbbflowError(
+                f"{place} {part.strip()} are {last - first + 1:,} seeds: a run has at most "
+                f"{MOST_SEEDS}"
+            )
+        found += range(first, last + 1)
+    return found
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Return the seeds of a command that reads them itself, without a configuration."""
+    found = tuple(seeds(text))
+    if min(found) < 0:
+        raise _no_seeds(text, "--seeds")
+    if len(set(found)) < len(found):
+        raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
+    return found
+
+
+def _no_seeds(text: str, place: str) -> EbbflowError:
+    return EbbflowError(
+        f"{place} {text!r} are no seeds: write whole numbers, as in {place} 100,200 or {place} 1-5"
+    )
