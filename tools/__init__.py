@@ -1,0 +1,1 @@
+"""What the checkout is built with, and no part of the product."""
