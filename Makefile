@@ -15,7 +15,7 @@ NUMERICAL := $(addprefix tests/,algorithms analysis core engines models sessions
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-avx2 lint paper bench chaos peers clean
+.PHONY: help install demo test test-all test-avx2 lint docs paper bench chaos peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,7 @@ $(STAMP): pyproject.toml publications/pyproject.toml constraints.txt hatch_build
 demo: $(STAMP) ## compare four starts on the packaged digits; results in runs/demo
 	rm -rf runs/demo
 	$(ENV) $(BIN)/ebbflow compare --preset demo --out runs/demo
+	$(ENV) $(BIN)/ebbflow report runs/demo
 
 test: $(STAMP) ## run the tests and the doctests, without the slow ones
 	$(TEST)
@@ -55,6 +56,9 @@ lint: $(STAMP) ## check style, format, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP) ## build the documentation into build/site; open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 paper: $(STAMP) ## write docs/reproduction.md and its pictures from the kept results; runs nothing
 	$(ENV) $(BIN)/python -m chang2025 page

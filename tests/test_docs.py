@@ -86,11 +86,11 @@ def test_every_extra_is_listed_with_what_it_brings() -> None:
         assert rows[extra] == (", ".join(packages) or "nothing more")
 
 
-def test_the_table_in_the_readme_is_what_the_demo_prints() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_table_of_the_first_five_minutes_is_what_the_demo_prints() -> None:
+    page = (ROOT / "docs" / "five-minutes.md").read_text(encoding="utf-8")
     found = ebbflow.compare(preset="demo")
     for method in ("learned", "warm_start", "previous", "average"):
-        (line,) = re.findall(rf"^{method} +(\d.*)$", page, flags=re.MULTILINE)
+        (line,) = re.findall(rf"^\| {method} \| (\d.*)$", page, flags=re.MULTILINE)
         shown = [float(number) for number in re.findall(r"\d+\.\d+", line)]
         for k in (1, 2, 3, 4):
             cell = [r for r in found.rows if (r["method"], r["transition"]) == (method, k)]
@@ -99,7 +99,8 @@ def test_the_table_in_the_readme_is_what_the_demo_prints() -> None:
             assert shown[2 * k - 2 : 2 * k] == pytest.approx(ours, abs=0.3)
 
 
-def test_python_in_the_readme_runs() -> None:
+def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert blocks

@@ -10,8 +10,9 @@ import typer
 
 from chang2025.flags import with_flags
 from chang2025.folders import COSTS_PAGE, PAGE, RESULTS, RUNS, writable
-from ebbflow.cli.options import AsJson, SeedList, help_if_alone, seeds_of
+from ebbflow.cli.options import AsJson, SeedList, help_if_alone
 from ebbflow.cli.options import Out as RunFolder
+from ebbflow.cli.values import seeds_of
 from ebbflow.core.errors import EbbflowError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ebbflow.core.counters import Cost
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
-from ebbflow.runs.records import ENVIRONMENT, Records, Round, read_json
+from ebbflow.runs.records import ENVIRONMENT, Round, RunRecords, read_json
 from ebbflow.simulation.methods import algorithm_name
 
 FORMAT = 1
@@ -146,7 +146,7 @@ class Result:
 
 
 def write_result(
-    cell: Cell, records: Records, results: Path, measured: Mapping[str, Any]
+    cell: Cell, records: RunRecords, results: Path, measured: Mapping[str, Any]
 ) -> tuple[Path, Path]:
     """Write a cell's two files from a run's records; ``measured`` is what the run took."""
     results.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,8 @@ from typing import Annotated, Protocol, TypeVar
 
 import typer
 
-from ebbflow.cli.options import SeedList, help_if_alone, seeds_of
+from ebbflow.cli.options import SeedList, help_if_alone
+from ebbflow.cli.values import seeds_of
 from ebbflow.core.errors import EbbflowError
 
 app = typer.Typer(

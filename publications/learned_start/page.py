@@ -16,7 +16,13 @@ from learned_start.keeping import RESULTS, is_done, read_rows
 from learned_start.regret import Lead, leads, summarise
 from learned_start.rules import LEARNED, SIMPLE
 from learned_start.settings import DESIGN_SEEDS, FAMILIES, TEST_SEEDS, cells_of
-from learned_start.tables import charged_table, first_table, lead_table, regret_table
+from learned_start.tables import (
+    charged_table,
+    first_table,
+    lead_table,
+    regret_table,
+    worth_table,
+)
 from learned_start.trajectories import FAMILIES as TRAJECTORY_FAMILIES
 from learned_start.trajectories import TRAJECTORIES, churn_rows, rows_of
 from learned_start.within import DEVICES, EVERY, at_equal_bytes, read_within
@@ -30,8 +36,7 @@ FORKED = ("softmax", "fast", "mlp", "texts", "images")
 
 def write_page(page: Path = PAGE, readme: Path = README, results: Path = RESULTS) -> None:
     """Write every table of the page, and the one in the README."""
-    found, _, _ = kept_leads("softmax", TEST_SEEDS, results)
-    front = filled(readme.read_text(encoding="utf-8"), "forks", regret_table(found).markdown())
+    front = filled(readme.read_text(encoding="utf-8"), "worth", worth(results))
     write_atomically(readme, front.encode())
     text = page.read_text(encoding="utf-8")
     for name, block in (
@@ -57,6 +62,15 @@ def kept_leads(family: str, seeds: Sequence[int], results: Path) -> tuple[list[L
         len(done),
         len(cells),
     )
+
+
+def worth(results: Path) -> str:
+    """Return the learned start's lead over the best other start, a row for each kind of model."""
+    found = {
+        FAMILIES[family].title: kept_leads(family, TEST_SEEDS, results)[0]
+        for family in ("softmax", "mlp", "texts", "images")
+    }
+    return worth_table({title: leads for title, leads in found.items() if leads}).markdown()
 
 
 # --- forks ---------------------------------------------------------------------------------------

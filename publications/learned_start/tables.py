@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -51,6 +51,26 @@ def regret_table(leads: Sequence[Lead]) -> TextTable:
         for row in summarise(leads)
     ]
     return TextTable(("start", *head), rows)
+
+
+def worth_table(families: Mapping[str, Sequence[Lead]]) -> TextTable:
+    """Return a row for each family: the learned start over the best simple one, beside others."""
+    rows = []
+    for title, found in families.items():
+        summaries = {summary.rule: summary for summary in summarise(found)}
+        learned = summaries[LEARNED]
+        rows.append(
+            [
+                title,
+                str(learned.transitions),
+                f"**{learned.mean:+.2f}**",
+                f"{learned.worst:+.2f}",
+                f"{learned.ahead:.0%}",
+                *(f"{summaries[rule].mean:+.2f}" for rule in ("warm_start", "average", "previous")),
+            ]
+        )
+    head = ("trained", "transitions", "learned", "at worst", "ahead")
+    return TextTable((*head, "warm_start", "average", "previous"), rows)
 
 
 def worst_table(leads: Sequence[Lead], rule: str = LEARNED, most: int = 8) -> TextTable:

@@ -9,7 +9,7 @@ from typing import Any
 from chang2025.cells import Cell
 from chang2025.results import write_result
 from ebbflow.core.counters import EVENT
-from ebbflow.runs.records import Records, Round
+from ebbflow.runs.records import Round, RunRecords
 
 Level = Callable[[str, str, int, int], float]
 """Accuracy in percent by algorithm, method, session and round."""
@@ -25,7 +25,7 @@ def rising(algorithm: str, method: str, session: int, t: int) -> float:
     return 92.0 + 0.1 * session - slow / t
 
 
-def pretended(cell: Cell, level: Level = rising) -> Records:
+def pretended(cell: Cell, level: Level = rising) -> RunRecords:
     """Return records as a run of the cell would leave them."""
     config = cell.config
     rounds, events = [], []
@@ -63,7 +63,7 @@ def pretended(cell: Cell, level: Level = rising) -> Records:
                 if probed:
                     stages["probe"] = _work(config.probe.rounds, count)
                 events.append({"event": EVENT, **about, "session": s, "stages": stages})
-    return Records(config.model_dump(mode="json"), rounds, [], events)
+    return RunRecords(config.model_dump(mode="json"), rounds, [], events)
 
 
 def _work(rounds: int, devices: int) -> dict[str, int]:

@@ -144,8 +144,8 @@ def test_the_pictures_of_the_page_are_there() -> None:
         assert (PAGE.parent / picture).is_file()
 
 
-def test_the_readme_says_what_the_results_say() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_short_page_says_what_the_results_say() -> None:
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
     window = read_fit(RESULTS).window
     shown = (*SMALL_MODEL_DATASETS, "svhn", "agnews")
     rows = {dataset: accuracy_rows(dataset, RESULTS, window) for dataset in shown}

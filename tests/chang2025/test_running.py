@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ from ebbflow import experiment
 from ebbflow.analysis.run_costs import model_size, usages
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.processor import described, instructions
-from ebbflow.core.types import Session
 from ebbflow.runs.records import ENVIRONMENT
 from ebbflow.runs.summary import curves
-from ebbflow.simulation.callbacks import Callback
-from ebbflow.simulation.tracks import Track
-from ebbflow.simulation.world import World
+from ebbflow.simulation.callbacks import Callback, SessionFinished
 from tests.run_folders import resealed
 
 VALUES: dict[str, Any] = {
@@ -43,8 +39,8 @@ class Interruption(Callback):
     def __init__(self, session: int) -> None:
         self.session = session
 
-    def session_finished(self, world: World, session: Session, tracks: Sequence[Track]) -> None:
-        if session.index == self.session:
+    def session_finished(self, event: SessionFinished) -> None:
+        if event.session.index == self.session:
             raise KeyboardInterrupt
 
 

@@ -76,7 +76,12 @@ def test_every_marked_place_is_filled_and_writing_twice_changes_nothing(tmp_path
     assert {"forks", "malice", "trajectories", "churn", "within"} < set(places)
     for name in places:
         assert place(text, name), f"nothing is said about {name}"
-    assert place(readme.read_text(encoding="utf-8"), "forks").startswith("| start | transitions |")
+    shown = place(readme.read_text(encoding="utf-8"), "worth")
+    assert shown.startswith("| trained | transitions | learned |")
+    # The same numbers as on the page, in another arrangement.
+    learned = re.findall(r"^\| \*\*learned\*\* \| \d+ \| ([+-][\d.]+) ", text, flags=re.MULTILINE)
+    for line in shown.splitlines()[2:]:
+        assert line.split(" | ")[2].strip("*") in learned
     write_page(page, readme, results)
     assert (page.read_bytes(), readme.read_bytes()) == first
 
