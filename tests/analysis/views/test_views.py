@@ -20,10 +20,10 @@ from ebbflow.analysis.views.run_view import RunView, check_rounds, load_view, vi
 from ebbflow.analysis.views.signature_map import in_plane, signature_maps
 from ebbflow.analysis.views.spending import mean_session, session_costs, spending
 from ebbflow.analysis.views.stretches import spans, stretches, undecided
-from ebbflow.analysis.views.verdict import Verdict, nothing_yet, verdicts
+from ebbflow.analysis.views.verdict import StartVerdict, nothing_yet, verdicts
 from ebbflow.config.merge import Layers
 from ebbflow.core.errors import EbbflowError
-from ebbflow.runs.records import Records, Round
+from ebbflow.runs.records import Round, RunRecords
 
 SMALL: dict[str, Any] = {"sessions": 5, "rounds": 3, "devices": 4, "seeds": [1, 2]}
 
@@ -51,7 +51,7 @@ def test_a_view_has_everything_of_the_run(view: RunView, folder: Path) -> None:
 
 def test_records_in_memory_give_the_same_view_but_for_the_folder(view: RunView) -> None:
     outcome = ebbflow.compare("digits", **SMALL)
-    plain = Records(outcome.config, outcome.rounds, outcome.rows, outcome.events)
+    plain = RunRecords(outcome.config, outcome.rounds, outcome.rows, outcome.events)
     other = view_of(plain)
     assert (other.name, other.folder, other.environment) == ("digits", None, {})
     assert list(other.rounds) == list(view.rounds)
@@ -228,7 +228,7 @@ def test_costs_that_cannot_be_known_say_why(view: RunView) -> None:
     assert "nowhere.npz" in spending(unknown).reason
 
 
-def judged(scores: dict[str, list[float]], seeds: int = 3, task: str = "classes") -> Verdict:
+def judged(scores: dict[str, list[float]], seeds: int = 3, task: str = "classes") -> StartVerdict:
     """Return the verdict on methods with these accuracies in the fourth of four sessions."""
     layers = Layers()
     layers.add({"methods": list(scores), "seeds": list(range(seeds)), "task": task}, "test")

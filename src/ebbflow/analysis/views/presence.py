@@ -11,7 +11,7 @@ Visit = Literal["joined", "stayed", "returned"]
 """How a device comes to a session: for the first time, from the one before, or after a while."""
 
 
-class SessionFacts(NamedTuple):
+class SessionAttendance(NamedTuple):
     """What a session consists of; ``left`` counts devices of the session before."""
 
     session: int
@@ -25,7 +25,7 @@ class SessionFacts(NamedTuple):
     labels: tuple[int, ...]
 
 
-class Presence(NamedTuple):
+class Attendance(NamedTuple):
     """The devices of a run under one seed, ordered by their first session.
 
     ``visits[i]`` says in which sessions the device ``devices[i]`` was there, and how it came.
@@ -36,10 +36,10 @@ class Presence(NamedTuple):
     names: tuple[str, ...]
     visits: tuple[dict[int, Visit], ...]
     samples: tuple[int, ...]
-    sessions: tuple[SessionFacts, ...]
+    sessions: tuple[SessionAttendance, ...]
 
 
-def presence(view: RunView, seed: int) -> Presence:
+def presence(view: RunView, seed: int) -> Attendance:
     """Return who was there under a seed; devices are the same for all methods."""
     events: dict[int, Event] = {}
     for key, event in view.starts.items():
@@ -60,7 +60,7 @@ def presence(view: RunView, seed: int) -> Presence:
             came.append(how)
         samples.update(zip(here, event.get("samples", ()), strict=False))
         sessions.append(
-            SessionFacts(
+            SessionAttendance(
                 session,
                 transition(session, view.config.pilot.sessions),
                 event.get("rounds", view.config.rounds),
@@ -73,7 +73,7 @@ def presence(view: RunView, seed: int) -> Presence:
             )
         )
         before = set(here)
-    return Presence(
+    return Attendance(
         seed,
         tuple(visits),
         tuple(view.device_name(seed, device) for device in visits),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ebbflow.core.judging import Judge, judge_of
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
-from ebbflow.runs.records import Records, Round
+from ebbflow.runs.records import Round, RunRecords
 from ebbflow.runs.summary import Key
 
 Event = Mapping[str, Any]
@@ -88,23 +88,24 @@ def key_of(event: Event) -> Key:
 
 def load_view(folder: Path) -> RunView:
     """Return the view of a run folder, whose run need not be finished."""
+    # In this order: what is finished is complete when its lines are read.
+    view = view_without_lines(folder)
+    rounds, events = records.read_rounds(folder), records.read_events(folder)
+    return replace(view, rounds=rounds, events=events)
+
+
+def view_without_lines(folder: Path) -> RunView:
+    """Return the view of a run folder with neither rounds nor events."""
     config = read_config(folder)
     finished = (folder / records.SUMMARY).exists()
     if finished:
         check_complete(folder)
     path = folder / records.ENVIRONMENT
-    return RunView(
-        folder.resolve().name,
-        config,
-        records.read_rounds(folder),
-        records.read_events(folder),
-        folder,
-        records.read_sealed(path) if path.exists() else {},
-        finished,
-    )
+    environment = records.read_sealed(path) if path.exists() else {}
+    return RunView(folder.resolve().name, config, (), (), folder, environment, finished)
 
 
-def view_of(outcome: Records) -> RunView:
+def view_of(outcome: RunRecords) -> RunView:
     """Return the view of records from Python."""
     if outcome.folder is not None:
         return load_view(outcome.folder)

@@ -16,7 +16,7 @@ from ebbflow.runs.records import Round
 from ebbflow.runs.summary import Key, transition
 
 
-class Span(NamedTuple):
+class SessionSpan(NamedTuple):
     """A session's place on the axis of rounds: it follows ``before`` rounds of other sessions.
 
     Where seeds differ, the longest session counts.
@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
             yield t + 1, statistics.fmean(there), min(there), max(there)
 
 
-def spans(view: RunView, algorithm: str | None = None) -> list[Span]:
+def spans(view: RunView, algorithm: str | None = None) -> list[SessionSpan]:
     """Return the sessions of a run side by side on one axis of rounds."""
     lengths: dict[int, int] = {}
     for key, event in view.starts.items():
@@ -63,7 +63,9 @@ def spans(view: RunView, algorithm: str | None = None) -> list[Span]:
             lengths[r.session] = max(lengths.get(r.session, 0), r.round)
     found, before = [], 0
     for session, rounds in sorted(lengths.items()):
-        found.append(Span(session, before, rounds, transition(session, view.config.pilot.sessions)))
+        found.append(
+            SessionSpan(session, before, rounds, transition(session, view.config.pilot.sessions))
+        )
         before += rounds
     return found
 

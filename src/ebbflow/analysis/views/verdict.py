@@ -16,7 +16,7 @@ SMALL = 0.05
 """A p-value below which chance is an unlikely explanation."""
 
 
-class Verdict(NamedTuple):
+class StartVerdict(NamedTuple):
     """The best method of an algorithm by its window accuracy, beside the next best.
 
     ``score`` is the winner's mean over transitions and seeds, ``lead`` by how much it is better,
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     test: PairedTest | None = None
 
 
-def verdicts(metrics: RunMetrics, spent: Sequence[Usage]) -> list[Verdict]:
+def verdicts(metrics: RunMetrics, spent: Sequence[Usage]) -> list[StartVerdict]:
     """Return a verdict for each algorithm, over the first window."""
     algorithms = dict.fromkeys(window.algorithm for window in metrics.windows)
     return [_verdict(metrics, spent, name) for name in algorithms]
@@ -48,7 +48,7 @@ def nothing_yet(metrics: RunMetrics) -> str:
     )
 
 
-def _verdict(metrics: RunMetrics, spent: Sequence[Usage], algorithm: str) -> Verdict:
+def _verdict(metrics: RunMetrics, spent: Sequence[Usage], algorithm: str) -> StartVerdict:
     judge = metrics.judge
     window = min(w.window for w in metrics.windows if w.algorithm == algorithm)
     scores = {
@@ -64,7 +64,7 @@ def _verdict(metrics: RunMetrics, spent: Sequence[Usage], algorithm: str) -> Ver
     over = f"over the first {window} round{'s' if window > 1 else ''} after a transition"
     reached = f"{judge.shown(means[best])}{unit} {name} {over}"
     if len(order) == 1:
-        return Verdict(algorithm, f"{best} reached {reached}.", window, best, "", means[best])
+        return StartVerdict(algorithm, f"{best} reached {reached}.", window, best, "", means[best])
     second = order[1]
     apart = [
         judge.rising(a) - judge.rising(b) for a, b in zip(scores[best], scores[second], strict=True)
@@ -83,7 +83,7 @@ def _verdict(metrics: RunMetrics, spent: Sequence[Usage], algorithm: str) -> Ver
         opening = f"{best} won: {reached}, {points} better than {second}, the next best"
     sentence = f"{opening}. {_certainty(lead, test, judge)}"
     cost = _cost(spent, algorithm, best, second, metrics.pilot)
-    return Verdict(
+    return StartVerdict(
         algorithm,
         " ".join(part for part in (sentence, cost) if part),
         window,
