@@ -189,17 +189,25 @@ def draw_pictures(run: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, started_browser() as browser:
         page = Path(folder) / "report.html"
         ebbflow("report", str(run), "--out", str(page), folder=ROOT)
-        for place, size in (("desktop", (1280, 1180)), ("phone", (390, 1180))):
+        for place, width, section in (
+            ("desktop", 1280, "main"),
+            ("phone", 390, "main"),
+            ("compared", 1280, "first"),
+        ):
             for scheme in ("light", "dark"):
                 context = browser.new_context(
-                    viewport={"width": size[0], "height": size[1]},
-                    color_scheme=scheme,  # type: ignore[arg-type]
+                    viewport={"width": width, "height": 1180},
+                    color_scheme=scheme,
+                    reduced_motion="reduce",
                     device_scale_factor=1.5 if place == "phone" else 1.25,
                     is_mobile=place == "phone",
                 )
                 tab = context.new_page()
                 tab.goto(page.resolve().as_uri())
                 tab.wait_for_selector("html[data-drawn=yes]", state="attached")
+                if section != "main":
+                    tab.evaluate("(id) => document.getElementById(id).scrollIntoView()", section)
+                    tab.wait_for_timeout(300)
                 path = PICTURES / f"{place}-{scheme}.png"
                 tab.screenshot(path=path)
                 context.close()
@@ -209,10 +217,11 @@ def draw_pictures(run: Path) -> None:
 def shrink(path: Path) -> None:
     """Store a picture with as many colours as fit into the largest size."""
     picture = Image.open(path).convert("RGB")
+    picture.save(path, optimize=True)
     for colours in (256, 128, 64, 32):
-        picture.quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
         if path.stat().st_size <= LARGEST_PICTURE:
             return
+        picture.quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

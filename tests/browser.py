@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +110,13 @@ class Visit:
         """Let the page begin what it does next, and wait until every chart is drawn."""
         self.page.wait_for_timeout(60)
         self.drawn()
+
+    def until(self, holds: Callable[[], object], seconds: float = 20) -> None:
+        """Wait until something holds; on a busy machine that may take a while."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, "it does not hold, however long one waits"
+            self.page.wait_for_timeout(30)
 
 
 class OpenPage(Protocol):

@@ -25,6 +25,7 @@ SINGULAR = (
 )
 OTHER = {name: f"{name}s" for name in SINGULAR} | {f"{name}s": name for name in SINGULAR}
 """The other spelling of an option."""
+_OPTION = type(typer.Option())
 
 
 def take_both_spellings(app: typer.Typer) -> None:
@@ -81,9 +82,10 @@ def with_both_spellings(command: Callable[..., Any]) -> Callable[..., Any]:
 def _spelling(parameter: inspect.Parameter) -> str | None:
     """Return how a command spells an option that has another spelling."""
     for annotation in get_args(parameter.annotation)[1:]:
+        if not isinstance(annotation, _OPTION):
+            continue
         # In an annotation, typer takes an option's first name for its default.
-        written = getattr(annotation, "default", None)
-        more = getattr(annotation, "param_decls", None) or ()
+        written, more = annotation.default, annotation.param_decls or ()
         for name in (written, *more, f"--{parameter.name}" if written is ... else None):
             if name in OTHER:
                 return str(name)

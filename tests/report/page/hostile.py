@@ -64,14 +64,14 @@ def poisoned(content: PageContent) -> PageContent:
 
     Methods and algorithms, too: our files refuse such names, but the page must not depend on it.
     """
-    found = copy.deepcopy(content)
+    original = copy.deepcopy(content)
     names = cycle(NAMES)
-    run = found["runs"][0]
+    run = original["runs"][0]
     renamed = {
         old: text(f"{old} {next(names)}", 120)
         for old in (*run["planned"]["methods"], *run["planned"]["algorithms"])
     }
-    found = json.loads(json.dumps(_renamed(found, renamed)))
+    found: PageContent = json.loads(json.dumps(_renamed(original, renamed)))
     run = found["runs"][0]
     for part in run["presence"]:
         part["names"] = [text(next(names)) for _ in part["names"]]
@@ -79,8 +79,8 @@ def poisoned(content: PageContent) -> PageContent:
             row["labels"] = text(next(names))
     run["origins"]["words"] = {part: text(next(names)) for part in run["origins"]["words"]}
     for table in run["devices"]["tables"]:
-        for row in table["rows"]:
-            row["name"] = text(next(names))
+        for device in table["rows"]:
+            device["name"] = text(next(names))
     run["events"]["rows"] = [
         {"kind": "warning", "where": text(next(names)), "text": text(name, 900)} for name in NAMES
     ]
@@ -90,7 +90,7 @@ def poisoned(content: PageContent) -> PageContent:
     ]
     run["settings"]["toml"] = "\n".join(text(name, 300) for name in NAMES)
     run["settings"]["command"] = text(next(names))
-    run["settings"]["environment"] = [[text(next(names)), text(next(names))] for _ in range(9)]
+    run["settings"]["environment"] = [(text(next(names)), text(next(names))) for _ in range(9)]
     run["headline"]["dataset"] = run["headline"]["partition"] = text(SEEDS[2])
     run["name"] = found["title"] = text("</title></script><script>alert('title')</script>")
     for verdict in run["verdicts"]:

@@ -99,7 +99,8 @@ def test_scores_pairs_and_gains_are_those_of_the_metrics() -> None:
     for pair in pairs:
         ours, theirs = overall[pair["better"]], overall[pair["other"]]
         test = paired_test(ours, theirs)
-        assert (pair["wins"], pair["p"]) == (test.wins, pytest.approx(test.p))
+        assert pair["wins"] == test.wins
+        assert pair["p"] == pytest.approx(test.p, rel=1e-2)
         apart = statistics.fmean(a - b for a, b in zip(ours, theirs, strict=True))
         assert pair["difference"] == pytest.approx(apart, rel=1e-3)
         assert apart >= 0

@@ -71,11 +71,12 @@ def hovered(visit: Visit, section: str, places: int = 16) -> list[str]:
     box = plot.locator(".nsewdrag").first.bounding_box()
     assert box is not None
     texts: list[str] = []
+    shown = plot.locator(".hoverlayer text, .hoverlayer tspan")
     for part in range(places):
         height = box["height"] * (part + 0.5) / places
         visit.page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + height)
-        visit.page.wait_for_timeout(70)
-        texts += plot.locator(".hoverlayer text, .hoverlayer tspan").all_text_contents()
+        visit.page.wait_for_timeout(120)
+        texts += shown.all_text_contents()
     return texts
 
 
@@ -125,9 +126,13 @@ def test_a_chart_shows_a_name_as_it_is(tmp_path: Path, page_factory: OpenPage) -
     path.write_text(render_page(found), encoding="utf-8")
     visit = page_factory(path)
     visit.drawn()
-    seen = {line.strip() for line in hovered(visit, "presence")}
-    for name in part["names"]:
-        assert name in seen
+    seen: set[str] = set()
+
+    def all_seen() -> bool:
+        seen.update(line.strip() for line in hovered(visit, "presence"))
+        return set(part["names"]) <= seen
+
+    visit.until(all_seen)
     bold = visit.page.locator(".plot tspan[style*='font-weight:bold']").count()
     assert bold == 0
 

@@ -14,7 +14,7 @@ from ebbflow.report.page.content import PageContent
 
 GENERATOR = '<meta name="generator" content="ebbflow '
 """What every page of ours has near its beginning."""
-CHARTING = "plotly-cartesian.min.js"
+CHARTING, LICENCE = "plotly-cartesian.min.js", "PLOTLY_LICENSE.txt"
 SCRIPTS = (
     "base.js",
     "runs.js",
@@ -78,6 +78,7 @@ def render_page(content: PageContent, live: Mapping[str, Any] | None = None) -> 
         run_data=[embedded(run) for run in content["runs"]],
         ours=ours,
         charting=charting,
+        licence=_asset(LICENCE),
     )
 
 

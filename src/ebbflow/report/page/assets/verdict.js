@@ -12,15 +12,15 @@ sections.verdict = (run) => {
 
 // The first sentence is the answer; what follows says how sure it is, and what it cost.
 function ruling(verdict, several) {
-    const end = verdict.sentence.indexOf(". ") + 1 || verdict.sentence.length;
+    // A number and its sign stay on one line.
+    const sentence = verdict.sentence.replaceAll(" %", "\u00a0%");
+    const end = sentence.indexOf(". ") + 1 || sentence.length;
     return h(
         "div",
         { class: "ruling" },
         several ? h("h3", {}, verdict.algorithm) : null,
-        h("p", { class: "first" }, verdict.sentence.slice(0, end)),
-        end < verdict.sentence.length
-            ? h("p", { class: "rest" }, verdict.sentence.slice(end).trim())
-            : null,
+        h("p", { class: "first" }, sentence.slice(0, end)),
+        end < sentence.length ? h("p", { class: "rest" }, sentence.slice(end).trim()) : null,
     );
 }
 
