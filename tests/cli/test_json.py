@@ -87,7 +87,7 @@ def test_the_keys_are_those_that_are_documented(
 
 
 def test_every_documented_command_is_tried() -> None:
-    tried = {*COMMANDS, "run", "compare", "privacy"}
+    tried = {*COMMANDS, "run", "compare", "extend", "privacy"}
     assert documented().keys() == tried
 
 

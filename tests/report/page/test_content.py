@@ -269,6 +269,8 @@ def test_what_happened_to_all_methods_and_seeds_is_told_once() -> None:
     (row,) = event_section(with_events(*events))["rows"]
     assert row["where"] == "all methods, all seeds, session 4"
     assert row["text"] == "2 updates left out in 2 rounds: lost (2). Devices: 1 (2×)."
+    apart = [{"event": "warning", "session": s, "text": "odd"} for s in (2, 3, 4, 7)]
+    assert event_section(with_events(*apart))["rows"][0]["where"] == "sessions 2–4, 7"
     events[0]["devices"] = [2]
     rows = event_section(with_events(*events))["rows"]
     assert {row["where"] for row in rows} == {

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -389,7 +390,7 @@ def test_a_window_that_changes_its_width_has_charts_that_fit(
       plot.clientWidth === 652 && plot.querySelector('.main-svg').clientWidth === 652)"""
     for section in ("accuracy", "first", "scores", "costs", "presence"):
         visit.page.evaluate("(id) => document.getElementById(id).scrollIntoView()", section)
-        visit.until(lambda section=section: visit.page.evaluate(fits, section))
+        visit.until(partial(visit.page.evaluate, fits, section))
 
 
 def test_paper_is_white_whatever_the_screen_is(

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypedDict
 from ebbflow.analysis.views.run_view import Event, RunView, key_of
 from ebbflow.core.names import listed
 from ebbflow.report.page.plain import text
+from ebbflow.report.page.presence_data import ranges
 from ebbflow.runs.summary import Key
 
 MOST_ROWS = 1000
@@ -40,7 +41,7 @@ class _Entry(NamedTuple):
     algorithm: str = ""
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
-    session: int | None = None
+    sessions: tuple[int, ...] = ()
     round: int | None = None
 
 
@@ -72,16 +73,16 @@ def _told(view: RunView) -> Iterator[_Entry]:
                 event.get("algorithm", ""),
                 (event["method"],) if "method" in event else (),
                 (event["seed"],) if "seed" in event else (),
-                event.get("session"),
+                (event["session"],) if "session" in event else (),
                 event.get("round"),
             )
     for key, events in lost.items():
         words = _left_out(view, events)
-        yield _Entry("left out", words, key.algorithm, (key.method,), (key.seed,), key.session)
+        yield _Entry("left out", words, key.algorithm, (key.method,), (key.seed,), (key.session,))
 
 
 def _once(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Return one entry for all that differ only in their methods, and then in their seeds."""
+    """Return one entry for all that differ only in methods, then in seeds, then in sessions."""
     by_method: dict[_Entry, list[str]] = {}
     for entry in entries:
         by_method.setdefault(entry._replace(methods=()), []).extend(entry.methods)
@@ -89,7 +90,11 @@ def _once(entries: Iterable[_Entry]) -> list[_Entry]:
     for entry, methods in by_method.items():
         alike = entry._replace(methods=tuple(dict.fromkeys(methods)), seeds=())
         by_seed.setdefault(alike, []).extend(entry.seeds)
-    return [entry._replace(seeds=tuple(seeds)) for entry, seeds in by_seed.items()]
+    by_session: dict[_Entry, list[int]] = {}
+    for entry, seeds in by_seed.items():
+        alike = entry._replace(seeds=tuple(seeds), sessions=())
+        by_session.setdefault(alike, []).extend(entry.sessions)
+    return [entry._replace(sessions=tuple(own)) for entry, own in by_session.items()]
 
 
 def _where(view: RunView, entry: _Entry) -> str:
@@ -101,10 +106,16 @@ def _where(view: RunView, entry: _Entry) -> str:
         entry.algorithm if len(view.config.algorithm) > 1 else "",
         "all methods" if everybody else ", ".join(entry.methods),
         seeds,
-        "" if entry.session is None else f"session {entry.session}",
+        _session_words(entry.sessions),
         "" if entry.round is None else f"round {entry.round}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _session_words(sessions: Sequence[int]) -> str:
+    if len(sessions) > 1:
+        return f"sessions {ranges(sessions)}"
+    return f"session {sessions[0]}" if sessions else ""
 
 
 def _left_out(view: RunView, events: Sequence[Event]) -> str:

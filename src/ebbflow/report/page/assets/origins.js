@@ -69,7 +69,7 @@ function originFigure(run, algorithm) {
         ).sort((a, b) => partOrder(a) - partOrder(b));
     const columns = (width) => Math.min(methods().length || 1, width < 620 ? 1 : 2);
     const rowHeight = () =>
-        Math.min(520, Math.max(70, parts().length * (parts().length > 40 ? 9 : 17)));
+        Math.min(520, Math.max(70, parts().length * (parts().length > 40 ? 6.5 : 17)));
     const grid = (width) =>
         panels(methods().length, columns(width), width, {
             rowHeight: rowHeight(),
@@ -93,7 +93,7 @@ function originFigure(run, algorithm) {
         spec: (width) => originChart(currentRun(), algorithm, methods(), parts(), grid(width)),
         summary: () => originInWords(currentRun(), algorithm),
         note: () =>
-            "Blue: taken with this weight; orange: subtracted. Each method has a colour scale of its own.",
+            "Blue: taken with this weight; orange: subtracted. Each start has a colour scale of its own.",
         columns: () => [
             { title: "start", head: true, text: (row) => row.method },
             { title: "session", number: true, text: (row) => String(row.session) },
@@ -140,7 +140,17 @@ function originChart(run, algorithm, methods, parts, { places, margin }) {
         const cells = parts.map((part) =>
             sessions.map((session) => weights.get(part)?.get(session) ?? null),
         );
-        const strongest = Math.max(1e-9, ...cells.flat().map((value) => Math.abs(value ?? 0)));
+        const strongest = cells
+            .flat()
+            .reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 1e-9);
+        // By its square root, a weight of a hundredth can still be seen beside one of one.
+        const shades = cells.map((row) =>
+            row.map((value) =>
+                value === null ? null : Math.sign(value) * Math.sqrt(Math.abs(value) / strongest),
+            ),
+        );
+        const every = Math.ceil(parts.length / 40);
+        const named = parts.map((part, at) => [at, part]).filter(([at]) => at % every === 0);
         const roomy = place.width / Math.max(1, sessions.length) > 34 && parts.length <= 40;
         layout[`xaxis${place.suffix}`] = axis({
             domain: place.x,
@@ -157,10 +167,8 @@ function originChart(run, algorithm, methods, parts, { places, margin }) {
             showgrid: false,
             range: [parts.length - 0.5, -0.5],
             showticklabels: place.column === 0,
-            ...(parts.length <= 40 ? { tickvals: parts.map((_, at) => at) } : { nticks: 16 }),
-            ...(parts.length <= 40
-                ? { ticktext: parts.map((part) => plain(partName(part), 14)) }
-                : {}),
+            tickvals: named.map(([at]) => at),
+            ticktext: named.map(([, part]) => plain(partName(part), 14)),
             tickfont: { size: 11.5 },
         });
         layout.annotations.push(panelTitle(place, plain(method)));
@@ -168,15 +176,15 @@ function originChart(run, algorithm, methods, parts, { places, margin }) {
             type: "heatmap",
             x: sessions,
             y: parts.map((_, at) => at),
-            z: cells,
-            zmin: -strongest,
-            zmax: strongest,
+            z: shades,
+            zmin: -1,
+            zmax: 1,
             showscale: false,
             colorscale: [
                 [0, colours.bad[1]],
-                [0.42, colours.bad[0]],
+                [0.4, colours.bad[0]],
                 [0.5, colours.ground],
-                [0.58, colours.good[0]],
+                [0.6, colours.good[0]],
                 [1, colours.good[1]],
             ],
             xaxis: `x${place.suffix}`,
@@ -315,7 +323,7 @@ function labelLegend(run, own) {
 }
 
 const extent = (values) => Math.max(...values) - Math.min(...values);
-const MAP_EDGE = { x: 130, y: 100 };
+const MAP_EDGE = { x: 190, y: 100 };
 
 // As high as the map needs at this width, within limits.
 function mapHeight(own, width) {
