@@ -97,9 +97,15 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
     "section that is a number": ("section.toml", ["lr = 3", "section.toml", "should be"]),
     "number that is a section": ("--set rounds.x=3", ["rounds", "--set", "valid integer"]),
     # types
-    "rounds in words": ("--rounds seven", ["--rounds 'seven'", "whole number", "as in --rounds 50"]),
+    "rounds in words": (
+        "--rounds seven",
+        ["--rounds 'seven'", "whole number", "as in --rounds 50"],
+    ),
     "rounds as a date": ("--set rounds=2020-01-01", ["rounds", "2020-01-01", "valid integer"]),
-    "a seed in letters": ("--seeds 1,x", ["--seeds '1,x'", "whole numbers", "as in --seeds 100,200"]),
+    "a seed in letters": (
+        "--seeds 1,x",
+        ["--seeds '1,x'", "whole numbers", "as in --seeds 100,200"],
+    ),
     "no seed": ("--seeds ''", ["--seeds ''", "whole numbers"]),
     "half a device": ("--devices 2.5", ["--devices '2.5'", "whole number", "as in --devices 20"]),
     # ranges

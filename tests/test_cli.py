@@ -132,7 +132,11 @@ def test_what_is_imported_is_declared_and_nothing_else() -> None:
     extras = project["optional-dependencies"]
     ours = [extra for extra in extras if extra not in ("dev", "docs")]
     wanted = [*project["dependencies"], *(text for extra in ours for text in extras[extra])]
-    modules = {"pillow": "PIL", "mlflow_skinny": "mlflow", "tensorboard": "torch"}  # torch asks for it
+    modules = {
+        "pillow": "PIL",
+        "mlflow_skinny": "mlflow",
+        "tensorboard": "torch",
+    }  # torch asks for it
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in wanted}
     declared = {modules.get(name, name) for name in declared}
     imported = set()

@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(
         def refused(*arguments: object, **more: object) -> int:
             raise OSError(30, "Read-only file system")
 
-        monkeypatch.setattr(run_log.os, "open", refused)
+        monkeypatch.setattr(os, "open", refused)
         log = run_log.RunLog(stopped)
         log._waiting = None
         log.warn("nobody hears this")
