@@ -1,7 +1,7 @@
 """How long a report takes to make and to draw, and how large it is; and its pictures.
 
     python -m benchmarks.report_page             # measures, and fills the table of docs/report.md
-    python -m benchmarks.report_page --pictures  # draws docs/report/*.png from runs/demo
+    python -m benchmarks.report_page --pictures  # draws docs/report/ from runs/demo, and prints it
 
 The large run has 3 seeds, 4 starts, 350 rounds and about 100 devices at a time, of which each has
 test samples of its own; the folder has 60 runs. Everything is made by the commands that a user
@@ -125,7 +125,9 @@ def make_large_run(folder: Path) -> None:
         },
     )
     ebbflow(
-        *("compare", "--dataset", "phones.npz", "--seeds", "100,200,300", "--out", "large"),
+        # By its whole path: the model's size, and so the costs, are found from anywhere.
+        *("compare", "--dataset", str(folder / "phones.npz"), "--seeds", "100,200,300"),
+        *("--out", "large"),
         *("--methods", "learned,warm_start,previous,average", "--sessions", "7", "--rounds", "50"),
         *("--set", "schedule.kind=random", "--set", "schedule.stay=3.0"),
         *("--set", "schedule.away=3.0"),
@@ -212,6 +214,11 @@ def draw_pictures(run: Path) -> None:
                 tab.screenshot(path=path)
                 context.close()
                 shrink(path)
+        tab = browser.new_page()
+        tab.goto(page.resolve().as_uri())
+        tab.wait_for_selector("html[data-drawn=yes]", state="attached")
+        # Without the last part, which tells of the machine that made the run.
+        tab.pdf(path=PICTURES / "printed.pdf", format="A4", page_ranges="1-5")
 
 
 def shrink(path: Path) -> None:

@@ -1,8 +1,8 @@
 """A browser for tests: Debian's Chromium, driven by playwright, with a fresh profile every time.
 
 Where Chromium is missing, and this is Debian and we are root, it is installed once (unless
-EBBFLOW_NO_APT is set); otherwise tests that need it are skipped, with the reason. A test module
-imports the fixtures that it uses: ``from tests.browser import browser, page_factory``.
+EBBFLOW_NO_APT is set); otherwise tests that need it are skipped, with the reason. The fixtures
+are imported once, by ``tests/report/conftest.py``: a second browser could not be driven beside it.
 """
 
 from __future__ import annotations

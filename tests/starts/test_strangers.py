@@ -76,6 +76,14 @@ def test_what_is_orthogonal_is_not_explained_and_length_does_not_matter() -> Non
     assert explained(torch.zeros(3), own) == 1
 
 
+def test_models_that_diverged_are_compared_all_the_same() -> None:
+    small, huge = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([3e37, -1e38, 2e38])
+    assert explained(small, [huge, small]) == pytest.approx(1)
+    assert explained(huge, [huge, small]) == pytest.approx(1)
+    assert explained(torch.tensor([torch.inf, 0, 0]), [small]) == 0
+    assert explained(small, [torch.full((3,), torch.nan), torch.zeros(3)]) == 0
+
+
 def test_a_part_of_a_basis_is_asked_about_as_the_whole_with_weights_of_zero() -> None:
     draw = np.random.default_rng(1)
     root = draw.normal(size=(4, 4))

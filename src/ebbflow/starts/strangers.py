@@ -43,16 +43,29 @@ def without_strangers(
 def explained(theta: Tensor, own: Sequence[Tensor]) -> float:
     """Return the share of a vector's squared length that lies in the span of some others.
 
+    A vector that is not finite has nothing in common with any.
+
     >>> from torch import tensor, zeros
     >>> round(explained(tensor([3.0, 4.0]), [tensor([2.0, 0.0]), zeros(2)]), 6)
     0.36
     """
+    # In double precision, where the square of no float32 is infinite: models may have diverged.
+    vector = theta.double()
+    length = float(vector @ vector)
+    if not np.isfinite(length):
+        return 0.0
+    # At unit length, so that a huge model does not hide the direction of a small one.
+    others = [one.double() / one.double().norm() for one in own if _has_length(one)]
     # Of inner products alone: models may be large.
-    products = np.array([[float(one @ other) for other in own] for one in own])
-    along = np.array([float(one @ theta) for one in own])
-    inside = along @ np.linalg.lstsq(products, along, rcond=1e-6)[0]
-    length = float(theta @ theta)
+    products = np.array([[float(one @ other) for other in others] for one in others])
+    along = np.array([float(one @ vector) for one in others])
+    inside = along @ np.linalg.lstsq(products, along, rcond=1e-6)[0] if others else 0.0
     return float(inside) / length if length else 1.0
+
+
+def _has_length(vector: Tensor) -> bool:
+    """Whether a vector points anywhere: it is finite, and not zero."""
+    return 0 < float(vector.abs().max()) < float("inf")
 
 
 class PartOfBasis:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,10 @@ from ebbflow.report.live import watching as module
 from ebbflow.report.live.server import LiveServer
 from ebbflow.report.live.watching import GONE, Watching
 from ebbflow.runs import records
-from tests.browser import OpenPage, Visit, browser, page_factory
+from tests.browser import OpenPage, Visit
 from tests.report.live.growing import GrowingRun
 from tests.report.live.serving import serving
 from tests.run_folders import resealed
-
-__all__ = ["browser", "page_factory"]
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -57,6 +57,12 @@ def until(visit: Visit, state: str) -> None:
             visit.page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
         visit.page.wait_for_timeout(200)
     raise AssertionError(f"{state!r}: {visit.page.inner_text('body')[:500]}")
+
+
+def until_there(visit: Visit, state: str) -> None:
+    """Wait for this on top of the page, without making the page ask."""
+    found = visit.page.locator("#state", has_text=re.compile(state))
+    found.wait_for(state="attached", timeout=60_000)
 
 
 def marked(visit: Visit) -> bool:
@@ -98,6 +104,33 @@ def test_numbers_move_by_themselves(
     assert marked(visit)
     assert len(visit.requests) >= 5
     quiet(visit, server)
+
+
+def test_curves_wait_for_their_turn_and_numbers_do_not(
+    run: GrowingRun, page_factory: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> int:
+        visit.settled()
+        marks = visit.page.evaluate("() => performance.getEntriesByName('ebbflow chart').length")
+        assert isinstance(marks, int)
+        return marks
+
+    monkeypatch.setattr(module, "EVERY", 600.0)  # the test tells the page what is new
+    watching = Watching([run.folder])
+    apply = "([changes, draw]) => window.ebbflowApply(changes, { draw })"
+    with run.running(), serving(watching) as server:
+        run.grow(1, 1)
+        visit = page_factory(server.url)
+        until_there(visit, "round 1")
+        before = drawn()
+        run.grow(1, 3)
+        time.sleep(0.6)  # until it looks again
+        visit.page.evaluate(apply, [json.loads(watching.changes("1-0-0")), False])
+        until_there(visit, "round 3")
+        assert drawn() == before
+        visit.page.evaluate(apply, [json.loads(watching.changes("1-4-0")), True])
+        assert drawn() == before + 1
+        quiet(visit, server)
 
 
 def test_a_page_that_was_there_before_the_run_shows_it(

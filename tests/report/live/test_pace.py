@@ -35,7 +35,7 @@ def worked(pace: Pace, clock: Clock, seconds: float) -> None:
 
 
 def test_it_takes_two_per_cent_of_a_core(clock: Clock) -> None:
-    pace, began, times = Pace(0.1), clock.now, 0
+    pace, began, times = Pace(0.1, first=0.1), clock.now, 0
     worked(pace, clock, 9.0)  # imports
     while clock.now < began + 1000:
         if pace.ready():
@@ -45,17 +45,21 @@ def test_it_takes_two_per_cent_of_a_core(clock: Clock) -> None:
     assert 0.018 < 0.5 * times / 1000 < 0.0201
 
 
-def test_the_first_time_does_not_count(clock: Clock) -> None:
-    pace = Pace(1.0)
+def test_the_first_time_counts_less(clock: Clock) -> None:
+    pace = Pace(1.0, first=5.0)
     assert pace.ready()
     worked(pace, clock, 9.0)
+    clock.now += 4.9
     assert not pace.ready()
-    clock.now += 1.0
+    clock.now += 0.2
     assert pace.ready()
+    worked(pace, clock, 9.0)
+    clock.now += 449.0
+    assert not pace.ready()
 
 
 def test_time_that_others_use_does_not_count(clock: Clock) -> None:
-    pace = Pace(1.0)
+    pace = Pace(1.0, first=1.0)
     for _ in range(2):
         with pace.timed():
             clock.now += 9.0  # another process had the core
@@ -64,7 +68,7 @@ def test_time_that_others_use_does_not_count(clock: Clock) -> None:
 
 
 def test_there_is_a_least_and_a_most(clock: Clock) -> None:
-    pace = Pace(1.0, 10.0)
+    pace = Pace(1.0, 10.0, first=1.0)
     for took, wait in ((0.0, 1.0), (0.001, 1.0), (0.1, 5.0), (3.0, 10.0)):
         worked(pace, clock, took)
         clock.now += wait - 0.01
@@ -74,7 +78,7 @@ def test_there_is_a_least_and_a_most(clock: Clock) -> None:
 
 
 def test_what_fails_is_paced_as_well(clock: Clock) -> None:
-    pace = Pace(1.0)
+    pace = Pace(1.0, first=1.0)
     worked(pace, clock, 0.0)
     clock.now += 2.0
     with pytest.raises(KeyError), pace.timed():
@@ -85,7 +89,7 @@ def test_what_fails_is_paced_as_well(clock: Clock) -> None:
 
 
 def test_haste_makes_the_wait_shorter(clock: Clock) -> None:
-    pace = Pace(1.0)
+    pace = Pace(1.0, first=1.0)
     worked(pace, clock, 0.0)
     worked(pace, clock, 1.0)
     clock.now += 10.1

@@ -1,4 +1,4 @@
-"""Pages of small runs, each written once, and a browser to look at them."""
+"""Pages of small runs, each written once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from ebbflow import experiment
 from ebbflow.report.page.rendering import render_page
-from tests.browser import browser, page_factory  # noqa: F401 - fixtures
 from tests.configs import with_keys
 from tests.report.page.contents import content
 from tests.run_folders import SMALL

@@ -14,14 +14,14 @@ SHARE = 50
 class Pace:
     """How often something may be done.
 
-    ``least`` and ``most`` are seconds to wait in any case. What the first time took is not counted:
-    it imports libraries.
+    ``least`` and ``most`` are seconds to wait in any case, and ``first`` those to wait at most
+    after the first time, which may import libraries.
     """
 
-    def __init__(self, least: float, most: float = math.inf) -> None:
+    def __init__(self, least: float, most: float = math.inf, *, first: float) -> None:
         self._least, self._most = least, most
         self._ended, self._wait = -math.inf, least
-        self._first = True
+        self._next_most = first
 
     def ready(self, haste: float = 1.0) -> bool:
         """Whether it may be done again; with haste, after so many times less."""
@@ -34,7 +34,7 @@ class Pace:
         try:
             yield
         finally:
-            took = 0.0 if self._first else time.process_time() - began
-            self._first = False
-            self._wait = min(max(SHARE * took, self._least), self._most)
+            took = time.process_time() - began
+            self._wait = min(max(SHARE * took, self._least), self._next_most)
+            self._next_most = self._most
             self._ended = time.monotonic()

@@ -56,7 +56,7 @@ class Watching:
         self._paths = paths
         self._tell = tell
         self._lock = threading.Lock()
-        self._looking, self._computing = Pace(0.5, 10.0), Pace(1.0)
+        self._looking, self._computing = Pace(0.5, 10.0, first=0.5), Pace(1.0, first=20.0)
         self._runs: dict[Path, WatchedRun] = {}
         self._missing: list[str] = []
         self._number = 0
@@ -163,11 +163,15 @@ class Watching:
 
     def _work(self, runs: Sequence[tuple[WatchedRun, RunLines]], job: Future[None]) -> None:
         """Compute a content; if that fails, the last one stays, with a sentence."""
+        # Imported before it is timed, because that takes longer than to compute a small content.
+        from ebbflow.report.page.content import page_content  # noqa: PLC0415 - slow to import
+
         content, content_text, failure = None, "", ""
         bug: Exception | None = None
         try:
             with self._computing.timed():
-                content = _content_of(runs)
+                names = told_apart([run.folder for run, _ in runs])
+                content = page_content([run.view(lines) for run, lines in runs], names)
                 content_text = json.dumps(content, allow_nan=False, separators=(",", ":"))
         except (EbbflowError, OSError) as error:
             failure = str(error)
@@ -211,13 +215,6 @@ class Watching:
         trouble = text(gone or run.trouble or self._failure, MOST_TROUBLE)
         state = run.state._replace(state="stopped") if gone else run.state
         return {**state_facts(state), "trouble": trouble}
-
-
-def _content_of(runs: Sequence[tuple[WatchedRun, RunLines]]) -> PageContent:
-    from ebbflow.report.page.content import page_content  # noqa: PLC0415 - slow to import
-
-    names = told_apart([run.folder for run, _ in runs])
-    return page_content([run.view(lines) for run, lines in runs], names)
 
 
 def _policy_of(page: str) -> str:

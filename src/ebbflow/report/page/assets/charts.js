@@ -216,7 +216,9 @@ function pump() {
     const next = [...waiting].find(inView) ?? [...waiting][0];
     if (next) {
         waiting.delete(next);
+        const began = performance.now();
         if (next.plot.isConnected) draw(next);
+        next.took = performance.now() - began;
         performance.mark("ebbflow chart");
     }
     if (waiting.size) setTimeout(pump);

@@ -3,6 +3,8 @@
 const SELDOM = 15;
 const SPOKEN = 20_000;
 const PATIENCE = 3;
+// Curves are drawn again after so many times as long as drawing took: it must not slow the run.
+const SHARE = 50;
 
 const liveState = {
     cursor: page.live?.cursor ?? "",
@@ -10,6 +12,7 @@ const liveState = {
     timer: 0,
     over: false,
     spokenAt: 0,
+    drawnAt: 0,
 };
 
 // Rounds and starts as they come in: [run, algorithm, method, seed, session, ...].
@@ -106,7 +109,7 @@ function placeOf({ seed, session, round, done, total }) {
 const statesOf = (state) =>
     Array.isArray(state) ? state : (state?.runs ?? (state ? [state] : []));
 
-window.ebbflowApply = (changes) => {
+window.ebbflowApply = (changes, { draw = true } = {}) => {
     if (changes.content) applyContent(changes.content);
     const changed = applyRows(changes);
     const states = statesOf(changes.state);
@@ -116,13 +119,13 @@ window.ebbflowApply = (changes) => {
         // A method, seed or algorithm has done its first round: it needs controls and charts.
         run.grown = false;
         fillAll();
-    } else if (!changes.content && changed.has(run)) {
-        for (const chart of charts.values()) {
-            if (!/^(accuracy|first) /.test(chart.name)) continue;
-            if (inView(chart)) later(chart);
-            else chart.stale = true;
+    } else if (!changes.content) {
+        if (changed.has(run)) {
+            for (const chart of growingCharts()) chart.stale = true;
+            countUp(run);
         }
-        countUp(run);
+        const due = draw ? growingCharts().filter((chart) => chart.stale && inView(chart)) : [];
+        due.forEach(later);
     }
     if (changes.cursor !== undefined) liveState.cursor = changes.cursor;
     const going = states.some((state) => state?.state === "running");
@@ -131,6 +134,16 @@ window.ebbflowApply = (changes) => {
     else speak(states);
     liveState.going = going;
 };
+
+const growingCharts = () => [...charts.values()].filter((c) => /^(accuracy|first) /.test(c.name));
+
+// Whether it is time to draw curves again, by how long that took the last time.
+function mayDraw() {
+    const took = sum(growingCharts().map((chart) => (inView(chart) && chart.took) || 0));
+    if (performance.now() - liveState.drawnAt < SHARE * took) return false;
+    liveState.drawnAt = performance.now();
+    return true;
+}
 
 // The counters of the headline move with the curves; all else waits for the full content.
 function countUp(run) {
@@ -169,7 +182,7 @@ async function ask() {
             cache: "no-store",
         });
         if (!answer.ok) throw new Error(`status ${answer.status}`);
-        window.ebbflowApply(await answer.json());
+        window.ebbflowApply(await answer.json(), { draw: mayDraw() });
         liveState.failures = 0;
         askLater(liveState.going ? page.live.every : Math.max(SELDOM, page.live.every));
     } catch {
