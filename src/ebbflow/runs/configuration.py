@@ -83,7 +83,7 @@ def check_unchanged(
     before, after = (_comparable(config, parameters_of(config)) for config in (then, now))
     if after["seeds"][: len(before["seeds"])] == before["seeds"]:
         after["seeds"] = before["seeds"]
-    for key in sorted(before.keys() | after.keys()):
+    for key in {**before, **after}:  # in the order of the settings
         if key not in FREE and before.get(key) != after.get(key):
             raise EbbflowError(
                 f"{folder / records.CONFIG}: {key} is {after.get(key)} and was {before.get(key)} "
