@@ -70,9 +70,10 @@ STAGES: dict[str, tuple[str, ...]] = {
         "core/files.py",
         "core/tensor_files.py",
         "report/",
+        "trackers/",
     ),
     "set-up": ("experiment.py", "plugins.py", "api.py", "cli/", "config/", "data/"),
-    "analysis": ("analysis/",),
+    "analysis": ("analysis/", "outcomes/"),
 }
 OTHER = "other"
 

@@ -2,7 +2,7 @@
 
 Where Chromium is missing, and this is Debian and we are root, it is installed once (unless
 EBBFLOW_NO_APT is set); otherwise tests that need it are skipped, with the reason. The fixtures
-are imported once, by ``tests/report/conftest.py``: a second browser could not be driven beside it.
+are imported once, by ``tests/conftest.py``: a second browser could not be driven beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Hypothesis without a deadline: a busy machine is no failure."""
+"""Hypothesis without a deadline: a busy machine is no failure. One browser for all tests."""
 
 import pytest
 from hypothesis import settings
+
+from tests.browser import browser, page_factory  # noqa: F401 - fixtures
 
 settings.register_profile("ebbflow", deadline=None)
 settings.load_profile("ebbflow")

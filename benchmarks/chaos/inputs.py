@@ -343,7 +343,7 @@ def _fault(answer: Answer, told: Sequence[str]) -> str:
 
 
 _STOPPED = 130
-_SAID = ("ebbflow: ", "note", "warning", "stopped: ", "seed ")
+_SAID = ("ebbflow: ", "note", "warning", "stopped: ", "stopped before ", "seed ")
 """How a line on standard error begins."""
 
 

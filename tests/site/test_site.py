@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -23,8 +21,10 @@ from tests.site.html_checks import (
     read_site,
 )
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
@@ -92,24 +92,18 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(named) == sorted(there)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-@pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="there is no playwright")
-def test_search_works_from_the_file_system_and_nothing_else_is_asked(site: Path) -> None:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where it is there
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page()
-        asked, errors = [], []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto((site / "how-it-works.html").as_uri())
-        page.keyboard.press("/")
-        page.keyboard.type("pseudo-gradient")
-        page.wait_for_selector(".md-search-result__item", timeout=20_000)
-        assert "Glossary" in page.inner_text(".md-search-result__list")
-        browser.close()
+def test_search_works_from_the_file_system_and_nothing_else_is_asked(
+    site: Path, browser: Browser
+) -> None:
+    page = browser.new_page()
+    asked, errors = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((site / "how-it-works.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("pseudo-gradient")
+    page.wait_for_selector(".md-search-result__item", timeout=20_000)
+    assert "Glossary" in page.inner_text(".md-search-result__list")
+    page.close()
     assert errors == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
