@@ -62,6 +62,7 @@ def test_power_cuts_lose_nothing(tmp_path: Path) -> None:
     assert (found.wrong, found.harmless) == ((), 8)
 
 
+@pytest.mark.slow
 def test_a_long_run_is_killed_and_resumed_and_holds_on_to_nothing(tmp_path: Path) -> None:
     config = configured_long(12, next(iter(KEPT.values())))
     whole = undisturbed("whole", tmp_path / "whole", config)
@@ -307,7 +308,10 @@ def test_an_unknown_section_is_refused() -> None:
         chaos(["kills"], PAGE)
 
 
-@pytest.mark.parametrize(("name", "rows"), [("attacks", 13), ("poison", 16), ("faults", 5)])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [pytest.param("attacks", 13, marks=pytest.mark.slow), ("poison", 16), ("faults", 5)],
+)
 def test_accuracies_and_faults_in_their_quick_form(name: str, rows: int, tmp_path: Path) -> None:
     lines = SECTIONS[name](tmp_path, Extent(part=30)).splitlines()
     shown = [line for line in lines if line.startswith("|") and "---" not in line]

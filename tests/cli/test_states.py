@@ -70,6 +70,7 @@ def test_a_finished_run_says_nothing(tmp_path: Path) -> None:
         assert asked(command, tmp_path / "run").err == ""
 
 
+@pytest.mark.slow
 def test_looking_at_a_run_does_not_disturb_it(tmp_path: Path) -> None:
     """While it computes, it is looked at all the time; it comes out as one that nobody saw."""
     arguments = ("--seeds", "1", "--sessions", "4", "--rounds", "40", "--devices", "4", "-q")

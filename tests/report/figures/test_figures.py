@@ -98,6 +98,7 @@ def test_the_same_run_gives_the_same_bytes(kind: str) -> None:
         assert word not in first
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes_and_no_window(tmp_path: Path) -> None:
     code = (
         "import sys; from tests.report.run_views import two_algorithms;"
