@@ -238,7 +238,8 @@ def test_a_killed_launcher_leaves_nothing_that_cannot_be_ended(folder: Path, mom
         time.sleep(random.Random(moment).uniform(0, 0.1))
         process.kill()
     count = len(recorded(folder))
-    assert len(end_all(folder, QUICK)) == count
+    # The last one may have been recorded, and not been told to go.
+    assert len(end_all(folder, QUICK)) in (count, count - 1)
     assert marked(mark, everything()) == []
     assert {path.name for path in folder.iterdir()} <= {LOCK, "logs"}
 
@@ -250,7 +251,7 @@ def _write(folder, kept):
     if kept.records:
         os._exit(9)
     write(folder, kept)
-processes._write = _write""".replace("\n", "\n    ")
+processes._write = _write"""
     trace = folder / "began"
     with launcher(folder, f"open({str(trace)!r}, 'w')", dies) as process:
         assert process.stdout is not None
