@@ -1,0 +1,1 @@
+"""Real federations: ebbflow's sessions on nodes that Flower connects."""
