@@ -229,3 +229,10 @@ def test_a_single_instant_has_a_presence() -> None:
     facts = trace_facts(read)
     assert (facts.present, facts.least, facts.most) == (2.0, 2, 2)
     assert (facts.median_stay, facts.median_absence) == (None, None)
+
+
+def test_the_trigger_on_the_page_cuts_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## Where a session begins")[1]
+    code, told = re.findall(r"```python\n(.*?)```\n\nprints `(.*?)`", section, flags=re.DOTALL)[0]
+    exec(compile(code, "traces.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == told

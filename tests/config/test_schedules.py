@@ -108,6 +108,17 @@ def test_a_cut_by_change_needs_no_interval(tmp_path: Path) -> None:
     assert trace_times(choice, scheduled_trace(choice)).cut.interval is None
 
 
+@pytest.mark.parametrize(("text", "share"), [((), 0.3), (("schedule.newcomers=0.8",), 0.8)])
+def test_a_cut_by_newcomers_has_its_share(
+    tmp_path: Path, text: tuple[str, ...], share: float
+) -> None:
+    choice = trace_of(tmp_path, STAMPS, "schedule.cut=newcomers", *text)
+    of_trace = trace_times(choice, scheduled_trace(choice)).cut
+    random = config_of("schedule.kind=random", "schedule.cut=newcomers", *text).schedule
+    for cut in (of_trace, random_times(random).cut):
+        assert (cut.rule, cut.newcomers) == ("newcomers", share)
+
+
 def test_a_random_schedule_counts_seconds_if_it_has_units() -> None:
     plain = random_times(config_of("schedule.kind=random", "schedule.round_time=0.5").schedule)
     assert (plain.cut.interval, plain.round_time, plain.stay, plain.away) == (1.0, 0.5, 2.0, 2.0)

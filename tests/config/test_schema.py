@@ -129,6 +129,8 @@ def test_the_label_groups_overlap_only_with_groups() -> None:
         ("schedule.cut", "never"),
         ("schedule.interval", 0.0),
         ("schedule.change", -0.5),
+        ("schedule.newcomers", -0.5),
+        ("schedule.newcomers", 1.5),
         ("schedule.return_probability", 1.5),
         ("participation.share", 0),
         ("participation.share", 0.0),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.data.churn import Churn, random_roster
+from ebbflow.data.churn import Churn, balanced, random_roster
 from ebbflow.data.traces.trace import Cut, TraceEvent, from_trace
 from tests.data.traces import CHURN, plain, random_trace, slow_events, trace
 
@@ -144,8 +144,12 @@ def test_a_process_without_any_device_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "cut",
-    [Cut("interval", interval=0.7, min_devices=3), Cut("change", change=0.4, min_devices=3)],
-    ids=["interval", "change"],
+    [
+        Cut("interval", interval=0.7, min_devices=3),
+        Cut("change", change=0.4, min_devices=3),
+        Cut("newcomers", newcomers=0.4, min_devices=3),
+    ],
+    ids=["interval", "change", "newcomers"],
 )
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10_000), fewer=st.integers(1, 8), more=st.integers(0, 8))
@@ -161,9 +165,9 @@ def test_more_sessions_leave_the_earlier_ones_alone(
     assert longer.names[: len(short.names)] == list(short.names)
 
 
-@pytest.mark.parametrize("rule", ["interval", "change"])
+@pytest.mark.parametrize("rule", ["interval", "change", "newcomers"])
 def test_a_random_roster_is_the_cut_of_the_random_trace(rule: Any) -> None:
-    cut = Cut(rule, interval=1.0, change=0.3)
+    cut = Cut(rule, interval=1.0, change=0.3, newcomers=0.3)
     roster = random_roster((3,), CHURN, sessions=8, cut=cut, round_time=0.25)
     events = random_trace((3,), CHURN, horizon=100.0)
     assert plain(from_trace(events, cut, sessions=8, round_time=0.25)) == plain(roster)
@@ -181,6 +185,14 @@ def test_a_process_that_dies_out_or_never_suffices_is_refused(
     monkeypatch.setattr("ebbflow.data.churn.EVENT_LIMIT", 2000)
     with pytest.raises(EbbflowError, match=r"yields 0 of 1 .*2,\d+ .*min_devices` \(now 10000\)"):
         random_roster((0,), CHURN, sessions=1, cut=cut._replace(min_devices=10_000))
+
+
+def test_where_all_come_back_there_is_soon_nobody_new() -> None:
+    churn = balanced(20, stay=2.0, return_probability=1.0, away=6.0)
+    cut = Cut("newcomers", newcomers=0.3)
+    assert len(random_roster((0,), churn, sessions=3, cut=cut).sessions) == 3
+    with pytest.raises(EbbflowError, match=r"of 30 sessions .*lower `schedule.newcomers`, or"):
+        random_roster((0,), churn, sessions=30, cut=cut)
 
 
 def test_long_sessions_of_many_devices_have_as_many_events_as_they_need() -> None:

@@ -180,6 +180,9 @@ def test_more_sessions_than_anyone_means_are_refused(monkeypatch: pytest.MonkeyP
         (Cut("change"), {}, "`schedule.change` is missing; set it"),
         (Cut("change", change=-0.1), {}, "`schedule.change` is -0.1; give"),
         (Cut("change", change=math.nan), {}, "`schedule.change` is nan"),
+        (Cut("newcomers"), {}, "`schedule.newcomers` is missing; set it"),
+        (Cut("newcomers", newcomers=1.1), {}, "`schedule.newcomers` is 1.1; give a share"),
+        (Cut("newcomers", newcomers=math.nan), {}, "`schedule.newcomers` is nan"),
         (Cut("change", change=0.0, min_devices=0), {}, "`schedule.min_devices` is 0; set"),
         (Cut("weekly"), {}, "`schedule.cut` is 'weekly'; set"),  # type: ignore[arg-type]  # wrong
         (Cut("change", change=0.0), {"sessions": 0}, "`sessions` is 0"),

@@ -10,8 +10,9 @@ from itertools import chain, groupby, islice, repeat
 import numpy as np
 
 from ebbflow.core.rng import Name, generator
+from ebbflow.core.triggers import SLACK
 from ebbflow.data.churn import Churn, random_events
-from ebbflow.data.schedule import SLACK, Presence, Roster
+from ebbflow.data.schedule import Presence, Roster
 from ebbflow.data.traces.trace import Cut, TraceEvent
 
 CHURN = Churn(arrivals=2.0, stay=3.0, return_probability=0.5, away=1.5, initial=4)

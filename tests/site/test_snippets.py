@@ -28,6 +28,7 @@ RUN = {
     ("own-data.md", "python"): ("tests/data/test_own_data.py", "test_what_the_page_on_own_data"),
     ("records.md", "python"): ("tests/test_records_api.py", "test_python_on_the_page_runs"),
     ("tasks.md", "python"): ("tests/test_tutorials.py", "test_the_examples_of_the_page_on_tasks"),
+    ("traces.md", "python"): ("tests/test_cli_trace.py", "test_the_trigger_on_the_page"),
     ("tutorials.md", "console"): ("tests/test_tutorials.py", "test_a_tutorial_works_as_it_stands"),
     ("tutorials.md", "python"): ("tests/test_tutorials.py", "test_a_tutorial_works_as_it_stands"),
 }

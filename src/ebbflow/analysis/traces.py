@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbflow.data.traces.trace import Cut, Events, Span, numbered_events, session_spans
+from ebbflow.data.traces.cutting import Events, Span
+from ebbflow.data.traces.trace import Cut, numbered_events, session_spans
 from ebbflow.data.traces.trace_files import Trace
 from ebbflow.data.traces.trace_oddities import MENDED, WHAT
 

@@ -43,7 +43,7 @@ def trace_show(
     ] = None,
     cut: Annotated[
         str | None,
-        typer.Option("--cut", metavar="interval|change", help="Where sessions begin."),
+        typer.Option("--cut", metavar="interval|change|newcomers", help="Where sessions begin."),
     ] = None,
     unit: Annotated[
         str | None,

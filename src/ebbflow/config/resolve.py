@@ -9,12 +9,11 @@ from typing import Any
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.defaults import OWN_DATA, SETTINGS, DatasetDefaults
 from ebbflow.config.resolved import AUTO, NATURAL, Config
-from ebbflow.config.schedule_checks import USUAL_INTERVAL, schedule_contradictions
+from ebbflow.config.schedule_checks import schedule_contradictions
 from ebbflow.config.schema import RateSettings, Settings, Wireless
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.judging import LABELLED, judge_of
 from ebbflow.data.names import ALIASES
-from ebbflow.data.traces.durations import in_seconds
 from ebbflow.starts import AUTO as AUTO_START
 from ebbflow.starts import RECOMMENDED
 
@@ -192,9 +191,13 @@ def _not_natural(settings: Settings) -> Iterator[str]:
 
 def _endless(config: Config) -> Iterator[str]:
     """Yield what makes a random schedule longer than anybody could wait for."""
+    # Few configurations have a random schedule, and these need numpy.
+    from ebbflow.config.schedules import random_times  # noqa: PLC0415
+    from ebbflow.data.traces.trace import expected_length  # noqa: PLC0415
+
     choice, devices = config.schedule, config.partition.device_count
-    stay, back, away = in_seconds(choice.stay), choice.return_probability, in_seconds(choice.away)
-    interval = in_seconds(choice.interval or USUAL_INTERVAL)
+    cut, _, stay, away = random_times(choice)
+    back = choice.return_probability
     present = float(devices)
     if choice.arrivals is not None:
         # A device stays 1 / (1 - back) times on average, but no more often than there is time for.
@@ -210,15 +213,15 @@ def _endless(config: Config) -> Iterator[str]:
             f"{present:.3g} are on average: lower it, or raise partition.devices or "
             "schedule.arrivals"
         )
-    length = interval if choice.cut == "interval" else stay
+    length = expected_length(cut, stay, back, away)
     changes = 2 * present * (1 + config.sessions * length / stay)
     if choice.arrivals is None and math.isinf(devices / stay * back * away):
         changes = math.inf  # so many devices are away at first
     if changes > MOST_CHANGES:
         yield (
             f"the random schedule needs {changes:.3g} joins and leaves, more than "
-            f"{MOST_CHANGES:,}: raise schedule.stay (now {stay:g}), or lower schedule.interval "
-            f"(now {interval:g}) or schedule.away (now {away:g})"
+            f"{MOST_CHANGES:,}: raise schedule.stay (now {stay:g}), or lower schedule.{cut.rule} "
+            f"(now {getattr(cut, cut.rule):g}) or schedule.away (now {away:g})"
         )
 
 

@@ -36,7 +36,7 @@ class Churning(NamedTuple):
 def random_times(choice: ScheduleSettings) -> Churning:
     """Return the times of a random schedule."""
     interval = in_seconds(choice.interval or USUAL_INTERVAL)
-    cut = Cut(choice.cut, interval, choice.change, choice.min_devices)
+    cut = Cut(choice.cut, interval, choice.change, choice.min_devices, choice.newcomers)
     round_time = None if choice.round_time is None else in_seconds(choice.round_time)
     return Churning(cut, round_time, in_seconds(choice.stay), in_seconds(choice.away))
 
@@ -57,7 +57,7 @@ def trace_times(choice: ScheduleSettings, trace: Trace) -> ScheduleTimes:
                 'be cut every second; set that to the length of a session, such as "1d".'
             )
         interval = _in_units("interval", choice.interval or USUAL_INTERVAL, choice, trace)
-    cut = Cut(choice.cut, interval, choice.change, choice.min_devices)
+    cut = Cut(choice.cut, interval, choice.change, choice.min_devices, choice.newcomers)
     if choice.round_time is None:
         return ScheduleTimes(cut, None)
     return ScheduleTimes(cut, _in_units("round_time", choice.round_time, choice, trace))

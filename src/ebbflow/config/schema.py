@@ -165,9 +165,9 @@ class ScheduleSettings(Section):
 
     ``groups``: two device groups that alternate, as in the paper. ``trace``: a file of joins and
     leaves. ``random``: Poisson arrivals (by default as many as keep ``partition.devices`` present
-    on average), random stays and returns. ``cut`` says how the last two are cut into sessions; an
-    ``interval`` of None is one that nobody has chosen. ``unit`` is what a trace counts its time in,
-    and ``odd`` what happens if it contradicts itself.
+    on average), random stays and returns. ``cut`` says how the last two are cut into sessions, and
+    the key of that name when; an ``interval`` of None is one that nobody has chosen. ``unit`` is
+    what a trace counts its time in, and ``odd`` what happens if it contradicts itself.
     """
 
     kind: Literal["groups", "trace", "random"] = "groups"
@@ -175,9 +175,10 @@ class ScheduleSettings(Section):
     columns: ColumnSettings = ColumnSettings()
     unit: UnitOfTime | None = None
     odd: Literal["stop", "mend"] = "stop"
-    cut: Literal["interval", "change"] = "interval"
+    cut: Literal["interval", "change", "newcomers"] = "interval"
     interval: Duration | None = 1.0
     change: Annotated[float, Field(ge=0)] = 0.5
+    newcomers: Annotated[float, Field(ge=0, le=1)] = 0.3
     min_devices: Count = 1
     round_time: Duration | None = None
     arrivals: Positive | None = None

@@ -21,7 +21,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazySequence
 from ebbflow.core.rng import Generators, Name, generator
 from ebbflow.data.schedule import Roster, check_count, check_positive
-from ebbflow.data.traces.trace import Cut, Events, first_sessions
+from ebbflow.data.traces.cutting import Events
+from ebbflow.data.traces.trace import Cut, expected_length, first_sessions
 
 EVENT_LIMIT = 200_000
 """The joins and leaves that a random roster draws before it gives up, beside those it expects."""
@@ -99,8 +100,8 @@ def random_roster(
     if expected > MOST_EVENTS:
         raise EbbflowError(
             f"The random schedule of {sessions} sessions has about {expected:.1e} joins and "
-            f"leaves, more than {MOST_EVENTS:.0e}; lower `sessions`, `schedule.interval` or "
-            f"`partition.devices`, or raise `schedule.stay` (now {churn.stay:g})."
+            f"leaves, more than {MOST_EVENTS:.0e}; lower `sessions` or `partition.devices`, "
+            f"{cut.shortened}, or raise `schedule.stay` (now {churn.stay:g})."
         )
     limit = EVENT_LIMIT + 4 * math.ceil(expected)
     left = limit
@@ -122,7 +123,7 @@ def random_roster(
     if left == 0:
         raise EbbflowError(
             f"{told} reaches {limit:,} joins and leaves, four times what it should need; lower "
-            f"`schedule.min_devices` (now {cut.min_devices}) or `schedule.change`, or raise "
+            f"`schedule.min_devices` (now {cut.min_devices}), {cut.shortened}, or raise "
             f"`schedule.arrivals` (now {churn.arrivals:g})."
         )
     raise EbbflowError(
@@ -136,8 +137,7 @@ def _events_a_session(churn: Churn, cut: Cut) -> float:
     """Return how many joins and leaves to expect in a session, roughly."""
     new = churn.arrivals * churn.stay / max(1e-3, 1 - churn.return_probability)
     present = max(churn.initial, new, 1.0)
-    # By the rule "change" a session lasts until some fraction of its devices has changed.
-    length = cut.interval if cut.rule == "interval" and cut.interval else churn.stay
+    length = expected_length(cut, churn.stay, churn.return_probability, churn.away)
     return 2 * present * max(1.0, length / churn.stay)
 
 

@@ -15,10 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ebbflow.core.errors import EbbflowError
-
-SLACK = 1e-6
-"""Decimal settings such as 0.1 are not exact in binary: if a product of such settings misses a
-bound by less than this fraction of a window, a round or a device, it counts as reaching it."""
+from ebbflow.core.triggers import SLACK
 
 
 class Presence(NamedTuple):

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from operator import attrgetter, itemgetter
+from itertools import islice
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.lazy import LazySequence
-from ebbflow.data.schedule import SLACK, Presence, Roster, check_count, check_positive
+from ebbflow.core.triggers import Trigger, membership_changes, newcomers
+from ebbflow.data.schedule import Presence, Roster, check_count, check_positive
+from ebbflow.data.traces.cutting import Events, Span, rounds_within, triggered, windows
 
 SESSION_LIMIT = 1_000_000
 """The most sessions that a trace may yield; more suggest a mistake in the unit of time."""
-
-ROUND_LIMIT = 1_000_000
-"""The most rounds that a session may have, as for `rounds`."""
 
 
 class TraceEvent(NamedTuple):
@@ -35,14 +33,6 @@ class TraceEvent(NamedTuple):
     time: float
     device: str
     joins: bool
-
-
-class Events(NamedTuple):
-    """Joins and leaves in order of time: at ``times[i]`` device ``devices[i]`` joins or leaves."""
-
-    times: NDArray[np.float64]
-    devices: NDArray[np.int64]
-    joins: NDArray[np.bool_]
 
 
 class Cut(NamedTuple):
@@ -56,12 +46,29 @@ class Cut(NamedTuple):
     soon as that many are present and the number of devices that have joined or left since the
     session's start is at least ``change`` times the number now present. A device that left and came
     back in between does not count; 0 starts a session whenever the membership changes.
+
+    ``newcomers``: as ``change``, but a new session starts as soon as at least the share
+    ``newcomers`` of those present have never been in a session.
+
+    ``trigger``: as ``change``, but a new session starts as soon as ``trigger`` says so. It is asked
+    at every join and leave and, if rounds have a duration, after every round.
     """
 
-    rule: Literal["interval", "change"]
+    rule: Literal["interval", "change", "newcomers", "trigger"]
     interval: float | None = None
     change: float | None = None
     min_devices: int = 1
+    newcomers: float | None = None
+    trigger: Trigger | None = None
+
+    @property
+    def shortened(self) -> str:
+        """What makes sessions shorter, as part of a sentence."""
+        if self.rule == "interval":
+            return "shorten `schedule.interval`"
+        if self.rule == "trigger":
+            return "choose another trigger"
+        return f"lower `schedule.{self.rule}`"
 
 
 def from_trace(
@@ -82,8 +89,8 @@ def from_trace(
         cut: the rule that starts a session.
         sessions: take this many, and fail if the trace yields fewer; None takes all.
         round_time: the duration of a round. A session then has max(1, floor(duration /
-            round_time)) rounds. Under ``interval`` a session lasts one window; under ``change`` it
-            lasts until the next starts, and the last one until the last event, so that a session
+            round_time)) rounds. Under ``interval`` a session lasts one window; under other rules
+            it lasts until the next starts, and the last one until the last event, so that a session
             starting with that event has a single round.
 
     >>> trace = [TraceEvent(0, "a", True), TraceEvent(1, "b", True), TraceEvent(5, "a", False)]
@@ -99,11 +106,9 @@ def from_trace(
     yielded = len(roster.sessions)
     if yielded == 0 or (sessions is not None and yielded < sessions):
         asked = "at least one is needed" if sessions is None else f"{sessions} are asked for"
-        by_time = cut.rule == "interval"
-        shorten = "shorten `schedule.interval`" if by_time else "lower `schedule.change`"
         raise EbbflowError(
             f"The trace yields {yielded} session{'s' * (yielded != 1)} where {asked}; lower "
-            f"`sessions` or `schedule.min_devices` (now {cut.min_devices}), {shorten}, "
+            f"`sessions` or `schedule.min_devices` (now {cut.min_devices}), {cut.shortened}, "
             "or give a longer trace in `schedule.file`."
         )
     return roster
@@ -133,7 +138,7 @@ def first_sessions(
         check_count("sessions", sessions)
     if round_time is not None:
         check_positive("schedule.round_time", round_time)
-    spans = session_spans(blocks, cut, sessions)
+    spans = session_spans(blocks, cut, sessions, round_time)
     if spans:
         _rounds(max(span.duration for span in spans), round_time)  # raise now if there are too many
 
@@ -145,10 +150,12 @@ def first_sessions(
     return LazySequence(len(spans), presence), last + 1
 
 
-def session_spans(blocks: Iterable[Events], cut: Cut, sessions: int | None) -> tuple[Span, ...]:
+def session_spans(
+    blocks: Iterable[Events], cut: Cut, sessions: int | None, round_time: float | None = None
+) -> tuple[Span, ...]:
     """Return the same sessions with their beginnings and lengths."""
     wanted = SESSION_LIMIT + 1 if sessions is None else sessions
-    spans = tuple(islice(_spans(blocks, cut), wanted))
+    spans = tuple(islice(_spans(blocks, cut, round_time), wanted))
     if len(spans) > SESSION_LIMIT:
         raise EbbflowError(
             f"The trace yields more than {SESSION_LIMIT:,} sessions; set `sessions`, or "
@@ -158,26 +165,25 @@ def session_spans(blocks: Iterable[Events], cut: Cut, sessions: int | None) -> t
 
 
 def _rounds(duration: float, round_time: float | None) -> int | None:
-    if round_time is None:
-        return None
-    rounds = duration / round_time + SLACK
-    if rounds >= ROUND_LIMIT + 1:
-        raise EbbflowError(
-            f"A session of length {duration:g} has more than {ROUND_LIMIT:,} rounds of length "
-            f"{round_time:g}; raise `schedule.round_time`, which is in the trace's unit of time."
-        )
-    return max(1, math.floor(rounds))
+    return None if round_time is None else max(1, rounds_within(duration, round_time))
 
 
-class Span(NamedTuple):
-    """The devices of a session, in ascending order, when it starts, and how long it lasts."""
+def expected_length(cut: Cut, stay: float, back: float, away: float) -> float:
+    """Return roughly how long a session of a random schedule lasts, by the means of its times.
 
-    devices: NDArray[np.int32]
-    start: float
-    duration: float
+    By ``change`` some share of the devices has changed after about a stay. By ``newcomers`` the
+    devices from before must make room: one is gone for ever after 1 / (1 - back) stays and the
+    times away in between. If all come back, new are only those who have not come yet.
+    """
+    if cut.rule == "interval" and cut.interval:
+        return cut.interval
+    if cut.rule != "newcomers" or cut.newcomers is None:
+        return stay
+    life = away if back >= 1 else (stay + back * away) / (1 - back)
+    return -life * math.log1p(-min(cut.newcomers, 0.999))
 
 
-def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[Span]:
+def _spans(blocks: Iterable[Events], cut: Cut, round_time: float | None) -> Iterator[Span]:
     """Check the settings that the rule needs, and apply it."""
     check_count("schedule.min_devices", cut.min_devices)
     if cut.rule == "interval":
@@ -187,7 +193,12 @@ def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[Span]:
                 "length of a session in the trace's unit of time."
             )
         check_positive("schedule.interval", cut.interval)
-        return _windows(blocks, cut.interval, cut.min_devices)
+        return windows(blocks, cut.interval, cut.min_devices)
+    return triggered(blocks, _trigger(cut), cut.min_devices, round_time)
+
+
+def _trigger(cut: Cut) -> Trigger:
+    """Return the trigger that a rule stands for."""
     if cut.rule == "change":
         if cut.change is None:
             raise EbbflowError(
@@ -198,89 +209,24 @@ def _spans(blocks: Iterable[Events], cut: Cut) -> Iterator[Span]:
             raise EbbflowError(
                 f"`schedule.change` is {cut.change}; give a finite number that is at least 0."
             )
-        return _changes(blocks, cut.change, cut.min_devices)
-    raise EbbflowError(f"`schedule.cut` is {cut.rule!r}; set it to 'interval' or 'change'.")
-
-
-def _windows(blocks: Iterable[Events], length: float, least: int) -> Iterator[Span]:
-    """Yield the sessions of the rule ``interval``."""
-    present = np.zeros(0, dtype=bool)
-    origin: float | None = None
-    window = 0
-    time = 0.0
-    for times, devices, joins in blocks:
-        if not len(times):
-            continue
-        if origin is None:
-            origin = float(times[0])
-        present = _with_room(present, int(devices.max()) + 1)
-        done = 0
-        while True:
-            # Of several events of a device, the last assignment counts.
-            bound = origin + (window + SLACK) * length
-            end = done + int(np.searchsorted(times[done:], bound, side="right"))
-            present[devices[done:end]] = joins[done:end]
-            done = end
-            if done == len(times):
-                break
-            time = float(times[done])
-            # A window that starts before this instant has the devices from before it.
-            members = _members(present)
-            while origin + (window + SLACK) * length < time:
-                if len(members) >= least:
-                    yield Span(members, origin + window * length, length)
-                    window += 1
-                else:
-                    # Every window until this instant has equally few devices: skip them all.
-                    window = max(window + 1, math.ceil((time - origin) / length - SLACK))
-        time = float(times[-1])
-    members = _members(present)
-    if (
-        origin is not None
-        and len(members) >= least
-        and origin + window * length <= time + SLACK * length
-    ):
-        yield Span(members, origin + window * length, length)
-
-
-def _with_room(present: NDArray[np.bool_], devices: int) -> NDArray[np.bool_]:
-    """Return who is present with room for so many devices, and some to spare."""
-    if devices <= len(present):
-        return present
-    return np.concatenate([present, np.zeros(2 * devices - len(present), dtype=bool)])
-
-
-def _members(present: NDArray[np.bool_]) -> NDArray[np.int32]:
-    return np.flatnonzero(present).astype(np.int32)
-
-
-def _changes(blocks: Iterable[Events], fraction: float, least: int) -> Iterator[Span]:
-    """Yield the sessions of the rule ``change``."""
-    present: set[int] = set()
-    changed: set[int] = set()  # those in just one of ``members`` and ``present``
-    members: frozenset[int] = frozenset()
-    start: float | None = None
-    time = 0.0
-    for time, instant in groupby(_one_by_one(blocks), key=itemgetter(0)):
-        for _, device, joins in instant:
-            (present.add if joins else present.discard)(device)
-            (changed.discard if joins == (device in members) else changed.add)(device)
-        if len(present) < least:
-            continue
-        if start is not None:
-            if not changed or len(changed) < fraction * len(present) - SLACK:
-                continue
-            yield _sorted(members, start, time - start)
-        members, start = frozenset(present), time
-        changed.clear()
-    if start is not None:
-        yield _sorted(members, start, time - start)
-
-
-def _one_by_one(blocks: Iterable[Events]) -> Iterator[tuple[float, int, bool]]:
-    for times, devices, joins in blocks:
-        yield from zip(times.tolist(), devices.tolist(), joins.tolist(), strict=True)
-
-
-def _sorted(devices: Iterable[int], start: float, duration: float) -> Span:
-    return Span(np.array(sorted(devices), dtype=np.int32), start, duration)
+        return membership_changes(cut.change)
+    if cut.rule == "newcomers":
+        if cut.newcomers is None:
+            raise EbbflowError(
+                "`schedule.cut` is 'newcomers' but `schedule.newcomers` is missing; set it to the "
+                "fraction of new devices that starts a session."
+            )
+        if not 0 <= cut.newcomers <= 1:
+            raise EbbflowError(
+                f"`schedule.newcomers` is {cut.newcomers}; give a share from 0 to 1."
+            )
+        return newcomers(cut.newcomers)
+    if cut.rule != "trigger":
+        raise EbbflowError(
+            f"`schedule.cut` is {cut.rule!r}; set it to 'interval', 'change' or 'newcomers'."
+        )
+    if cut.trigger is None:
+        raise EbbflowError(
+            "The rule 'trigger' of a cut has no trigger; give it one, such as after_rounds(20)."
+        )
+    return cut.trigger
