@@ -19,6 +19,7 @@ _TYPES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
@@ -35,7 +36,8 @@ def as_safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview
     yield head
     for name in names:
         flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+        if flat.numel():  # an empty tensor may have strides that torch does not view as bytes
+            yield flat.view(torch.uint8).numpy().data
 
 
 def stored_size(tensors: Mapping[str, Tensor]) -> int:

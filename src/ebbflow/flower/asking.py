@@ -1,0 +1,173 @@
+"""What the members of a session are asked: to say that they are here, to train, to evaluate."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+
+from ebbflow.core.rng import generator
+from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from ebbflow.flower.crowd import Answers, Crowd
+from ebbflow.flower.members import MembersGrid
+from ebbflow.flower.strategy import AlgorithmStrategy
+from ebbflow.flower.strategy_state import chain_of
+from ebbflow.flower.wire import EXAMPLES
+
+MINIMA = {
+    "min_train_nodes": "fraction_train",
+    "min_evaluate_nodes": "fraction_evaluate",
+    "min_available_nodes": None,
+}
+"""Attributes by which Flower's strategies wait for ever if a session has fewer members."""
+
+
+@dataclass
+class Trained:
+    """What came of a round: the new model, if there is one, and what happened to every member."""
+
+    arrays: ArrayRecord | None
+    metrics: MetricRecord | None = None
+    asked: int = 0
+    kept: tuple[int, ...] = ()
+    refused: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    late: tuple[int, ...] = ()
+    busy: tuple[int, ...] = ()
+    why: str = ""  # the round was abandoned, if it was
+
+    def line(self) -> dict[str, Any]:
+        """Return what is recorded."""
+        return {
+            "asked": self.asked,
+            "used": list(self.kept),
+            "refused": {str(device): why for device, why in self.refused.items()},
+            "failed": {str(device): why for device, why in self.failed.items()},
+            "late": list(self.late),
+            "busy": list(self.busy),
+            "abandoned": self.why,
+        }
+
+
+@dataclass
+class Asking:
+    """Asks nodes, within a deadline, and refuses what is wrong.
+
+    Attributes:
+        crowd: The nodes.
+        checks: What an update must be like.
+        deadline: The most seconds to wait for an answer.
+        quorum: The share of those asked whose updates must be left, or the round is abandoned.
+        members: The devices of the session; empty before it is known.
+    """
+
+    crowd: Crowd
+    checks: Checks
+    deadline: float
+    quorum: float
+    members: frozenset[int] = frozenset()
+
+    def grid(self) -> tuple[MembersGrid, tuple[int, ...]]:
+        """Return the members that can be asked, and those that still work on something."""
+        busy = self.crowd.busy()
+        here = {d: one.node_id for d, one in self.crowd.present().items() if d in self.members}
+        free = {node: device for device, node in here.items() if node not in busy}
+        working = tuple(sorted(device for device, node in here.items() if node in busy))
+        return MembersGrid(self.crowd.grid, free), working
+
+    def hello(self, contents: RecordDict) -> Answers:
+        """Ask everybody who is here; who answers may be a member."""
+        here = self.crowd.present()
+        busy = self.crowd.busy()
+        nodes = {one.node_id: device for device, one in here.items() if one.node_id not in busy}
+        messages = [Message(contents, node, MessageType.EVALUATE) for node in sorted(nodes)]
+        return self.crowd.ask(messages, nodes, self.deadline)
+
+    def survey(self, questions: Mapping[int, RecordDict]) -> Answers:
+        """Ask members a question each, as an ``evaluate`` message."""
+        grid, _ = self.grid()
+        nodes = grid.node_of
+        messages = [
+            Message(content, nodes[device], MessageType.EVALUATE)
+            for device, content in questions.items()
+            if device in nodes
+        ]
+        return self.crowd.ask(messages, grid.devices, self.deadline)
+
+    def train(
+        self,
+        strategy: Strategy,
+        t: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        names: tuple[int | str, ...],
+    ) -> Trained:
+        """Run a round with a strategy; ``names`` are those of its draws."""
+        grid, busy = self.grid()
+        _cap_minima(strategy, len(grid.devices))
+        # Flower's strategies draw nodes with Python's global generator.
+        random.seed(int(generator(*names, "strategy").integers(2**63)))
+        messages = list(strategy.configure_train(t, arrays, config, grid))
+        answers = self.crowd.ask(messages, grid.devices, self.deadline)
+        ours = strategy if isinstance(strategy, AlgorithmStrategy) else None
+        refused: dict[int, str] = {}
+        if answers.replies:
+            refused = self.checks.refusals(
+                answers.replies,
+                shapes_of(arrays) if ours is None else ours.expected(),
+                distance_from(arrays) if ours is None else ours.length(),
+            )
+        kept = {d: reply for d, reply in answers.replies.items() if d not in refused}
+        done = Trained(
+            None, None, answers.asked, tuple(kept), refused, answers.failed, answers.late, busy
+        )
+        if ours is not None:
+            ours.note_failures(answers.failed)
+        least = max(1.0, self.quorum * answers.asked)
+        if not answers.asked:
+            done.why = "nobody could be asked"
+        elif len(kept) < least:
+            done.why = f"{len(kept)} of {answers.asked} updates are left, and {least:g} are needed"
+        else:
+            done.arrays, done.metrics = strategy.aggregate_train(t, list(kept.values()))
+            if done.arrays is None:
+                done.why = "the strategy made no model of the updates"
+        return done
+
+    def evaluate(
+        self, strategy: Strategy, t: int, arrays: ArrayRecord, config: ConfigRecord
+    ) -> MetricRecord | None:
+        """Let members evaluate a model, if the strategy asks for it."""
+        grid, _ = self.grid()
+        if not grid.devices:
+            return None
+        _cap_minima(strategy, len(grid.devices))
+        messages = list(strategy.configure_evaluate(t, arrays, config, grid))
+        if not messages:
+            return None
+        answers = self.crowd.ask(messages, grid.devices, self.deadline)
+        fine = [reply for reply in answers.replies.values() if _counts(reply)]
+        return strategy.aggregate_evaluate(t, fine) if fine else None
+
+
+def _counts(reply: Message) -> bool:
+    """Whether an evaluation says on how many samples it was made."""
+    records = list(reply.content.metric_records.values())
+    count = records[0].get(EXAMPLES) if len(records) == 1 else None
+    return isinstance(count, int | float) and 0 < count < float("inf")
+
+
+def _cap_minima(strategy: Strategy, members: int) -> None:
+    """Let a strategy wait for no more nodes than there are members."""
+    for each in chain_of(strategy):
+        for name, fraction in MINIMA.items():
+            wanted = getattr(each, name, None)
+            if isinstance(wanted, int):
+                # What the user asked for comes back when there are enough members again.
+                asked = each.__dict__.setdefault("_ebbflow_minima", {}).setdefault(name, wanted)
+                unused = fraction is not None and getattr(each, fraction, None) == 0.0
+                setattr(each, name, 0 if unused else min(asked, members))

@@ -1,0 +1,148 @@
+"""Refuse an update before a strategy sees it, with a reason.
+
+Flower's strategies average whatever arrives: a single NaN, a negative number of samples or an
+update a thousand times too long spoils the model for all, and a missing array ends the run. A
+refused reply is simply missing from the round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, RecordDict
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.wire import EXAMPLES
+
+MOST_EXAMPLES = 1e9
+"""No device has more samples than this; a count beyond it is a mistake or a lie."""
+
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
+"""The shape and the type of every array in a reply, by name."""
+
+Length = Callable[[RecordDict], float]
+"""Returns how far a reply moves the model; it is not finite if an entry of the reply is not."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What an update must be like.
+
+    Attributes:
+        norm: How many times the median length of a round's updates is too long; None: no limit.
+        most_examples: The most samples that a device may claim to have.
+        weighted_by: The metric that holds the number of samples.
+    """
+
+    norm: float | None = 100.0
+    most_examples: float = MOST_EXAMPLES
+    weighted_by: str = EXAMPLES
+
+    def __post_init__(self) -> None:
+        if self.norm is not None and not self.norm > 1:
+            raise EbbflowError(
+                f"norm is {self.norm}: give a number above 1, or None for no limit on lengths"
+            )
+
+    def refusals(
+        self, replies: Mapping[int, Message], expected: Shapes, length: Length
+    ) -> dict[int, str]:
+        """Return why replies to a training message are refused, by device."""
+        refused: dict[int, str] = {}
+        lengths: dict[int, float] = {}
+        usual = _usual_metrics(replies)
+        for device, reply in replies.items():
+            why = _wrong_arrays(reply.content, expected) or self._wrong_count(reply.content, usual)
+            if why is None:
+                lengths[device] = length(reply.content)
+                if not math.isfinite(lengths[device]):
+                    del lengths[device]
+                    why = "the update is not finite"
+            if why is not None:
+                refused[device] = why
+        if self.norm is not None and lengths:
+            middle = median(lengths.values())
+            for device, long in lengths.items():
+                if long > self.norm * middle > 0:
+                    refused[device] = f"the update is {long / middle:.3g} times the median length"
+        return dict(sorted(refused.items()))
+
+    def _wrong_count(self, content: RecordDict, usual: frozenset[str]) -> str | None:
+        if len(content.metric_records) != 1:
+            return f"the reply has {len(content.metric_records)} records of metrics instead of one"
+        (metrics,) = content.metric_records.values()
+        count = metrics.get(self.weighted_by)
+        if count is None:
+            return f"the reply does not say its {self.weighted_by}"
+        if isinstance(count, list) or not math.isfinite(count):
+            return f"{self.weighted_by} is {count!r}, not a number"
+        if not 0 < count <= self.most_examples:
+            return (
+                f"{self.weighted_by} is {count:g}, not above 0 and at most {self.most_examples:g}"
+            )
+        odd = sorted(usual.symmetric_difference(metrics))
+        return f"the metric {odd[0]} is in this reply or in the others, not in all" if odd else None
+
+
+def shapes_of(arrays: ArrayRecord) -> Shapes:
+    """Return the shape and type of each array."""
+    return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
+
+
+def distance_from(sent: ArrayRecord) -> Length:
+    """Return the function that measures how far a model in a reply lies from the one sent."""
+    before = {name: array.numpy() for name, array in sent.items()}
+
+    def length(content: RecordDict) -> float:
+        (arrays,) = content.array_records.values()
+        squares = 0.0
+        for name, array in arrays.items():
+            after = array.numpy()
+            if after.dtype.kind == "f":
+                moved = after.astype(np.float64) - before[name].astype(np.float64)
+                squares += float(np.square(moved).sum())
+        return math.sqrt(squares)
+
+    return length
+
+
+def _wrong_arrays(content: RecordDict, expected: Shapes) -> str | None:
+    if len(content.array_records) != 1:
+        return f"the reply has {len(content.array_records)} records of arrays instead of one"
+    (arrays,) = content.array_records.values()
+    found = shapes_of(arrays)
+    for name in [*expected, *found]:
+        if name not in found:
+            return f"the array {name} is missing"
+        if name not in expected:
+            return f"the array {name} does not belong to the model"
+        shape, kind = found[name]
+        if shape != expected[name][0]:
+            return f"the array {name} has the shape {shape} instead of {expected[name][0]}"
+        if kind != expected[name][1]:
+            return f"the array {name} has the type {kind} instead of {expected[name][1]}"
+    return next((why for name in found if (why := _unreadable(arrays, name))), None)
+
+
+def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
+    """Return what is wrong with an array whose bytes are not what its shape and type say."""
+    try:
+        shape = arrays[name].numpy().shape
+    except Exception as error:  # whatever a stranger's bytes make numpy raise
+        return f"the array {name} cannot be read ({type(error).__name__})"
+    return None if shape == tuple(arrays[name].shape) else f"the array {name} is not what it says"
+
+
+def _usual_metrics(replies: Mapping[int, Message]) -> frozenset[str]:
+    """Return the names of metrics that most replies have, as Flower demands of all."""
+    seen = Counter(
+        frozenset(metrics)
+        for reply in replies.values()
+        for metrics in reply.content.metric_records.values()
+    )
+    return seen.most_common(1)[0][0] if seen else frozenset()

@@ -1,0 +1,196 @@
+"""How a session opens: who is there, and which model it begins with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import ConfigRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+
+from ebbflow.core import vector
+from ebbflow.core.errors import EbbflowError, TrainingError
+from ebbflow.core.start import DevicesPresent, StartingPoint
+from ebbflow.core.survey import Panel, SurveyPlan
+from ebbflow.core.types import ModelState
+from ebbflow.flower import strategy_state
+from ebbflow.flower.members import Opening
+from ebbflow.flower.panel import EvaluatedPanel, RemotePanel, SurveyInterruptedError
+from ebbflow.flower.strategy import Training
+from ebbflow.flower.wire import EXAMPLES
+from ebbflow.sessions.memory import begin
+from ebbflow.starts import STARTS
+
+if TYPE_CHECKING:
+    from ebbflow.flower.running import Running
+
+WAIT = 1.0
+TRIES = 3
+"""How often a survey is begun, without those who did not answer; then the session just goes on."""
+
+
+class Opener:
+    """Opens a session of a federation."""
+
+    def __init__(self, running: Running) -> None:
+        self.running, self.settings = running, running.settings
+        self.asking, self.form = running.asking, running.form
+        self.session = running.place.session
+
+    # --- who is there ---
+
+    def members(self) -> dict[int, int]:
+        """Wait for devices, ask them, and return those that answered, with their samples."""
+        told = 0.0
+        while True:
+            present = frozenset(self.running.crowd.present())
+            if self._may_begin(present):
+                members = self._answering()
+                if self._may_begin(frozenset(members)):
+                    return members
+            if time.monotonic() - told > 60:
+                told = time.monotonic()
+                self.running.settings.tell(
+                    f"session {self.session} waits for devices; here are {len(present)}"
+                )
+            time.sleep(WAIT)
+
+    def _may_begin(self, devices: frozenset[int]) -> bool:
+        if self.settings.gather is not None:
+            return self.settings.gather(self.session, devices)
+        return len(devices) >= self.settings.min_nodes
+
+    def _answering(self) -> dict[int, int]:
+        """Ask everybody who is here the session's first question."""
+        config = ConfigRecord({**self.running.evaluate_config, "server-round": 0})
+        if isinstance(self.settings.strategy, Training):
+            content = RecordDict({"config": ConfigRecord({"question": "hello"})})
+        else:
+            arrays = self.form.arrays(self.running.memory.model)
+            content = RecordDict({"arrays": arrays, "config": config})
+        answers = self.asking.hello(content)
+        members = {}
+        for device, reply in answers.replies.items():
+            count = _examples(reply.content)
+            if count is not None:
+                members[device] = count
+        if not members and answers.failed:
+            # An app without an evaluate function says so itself: those nodes are alive.
+            members = {d: 1 for d, why in answers.failed.items() if "error 2:" in why}
+            if members:
+                self.running.event(
+                    "warning",
+                    f"session {self.session}: no node could evaluate the model, so that who is "
+                    "here is known by the errors they answered with; they count alike",
+                )
+        return members
+
+    # --- where it starts ---
+
+    def starting_point(self, opening: Opening) -> StartingPoint:
+        """Choose w^(s,1), and remember where it came from."""
+        without: set[int] = set()
+        for _ in range(TRIES):
+            asked = {d: n for d, n in opening.members.items() if d not in without}
+            try:
+                return self._begun(opening, opening._replace(members=asked))
+            except SurveyInterruptedError as error:
+                without |= set(error.devices)
+                self.running.event("warning", f"session {self.session}: in the survey, {error}")
+                if len(without) == len(opening.members):
+                    break
+            except TrainingError as error:
+                self.running.event("warning", f"session {self.session}: the probe failed: {error}")
+                break
+        self.running.event(
+            "warning", f"session {self.session} goes on with the last model, for want of answers"
+        )
+        return self._begun(opening, None)
+
+    def _begun(self, opening: Opening, asked: Opening | None) -> StartingPoint:
+        memory = self.running.memory
+
+        def probe(model: ModelState) -> ModelState:
+            return self._probe(opening, model)
+
+        def survey(models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
+            assert asked is not None
+            return self._survey(asked, models, plan)
+
+        point = begin(
+            memory,
+            self.session,
+            self.settings.start if asked is not None else STARTS["previous"].build({}),
+            self.settings.rules,
+            initial=self.running.initial,
+            layout=self.form.layout,
+            present=DevicesPresent(probe, survey, tuple(sorted(opening.members))),
+        )
+        radius = self._radius()
+        if point.kept is not None and radius is not None:
+            # A mixture of models within the ball may lie outside it.
+            inside = point.model._replace(theta=vector.project(point.model.theta, radius))
+            point = point._replace(model=inside, kept=inside)
+            memory.start, memory.model = point, inside
+        return point
+
+    def _radius(self) -> float | None:
+        made = self.settings.strategy
+        return made.local.radius if isinstance(made, Training) else None
+
+    def _probe(self, opening: Opening, model: ModelState) -> ModelState:
+        """Return the model after V short rounds, by a strategy of its own."""
+        made, running = self.settings.strategy, self.running
+        strategy: Strategy
+        if isinstance(made, Training):
+            strategy, rounds = made.probe(opening), made.probing.rounds
+        else:
+            strategy, rounds = self.settings.make_strategy(opening), self.settings.probe_rounds
+        # All sessions and all probes are paid from one budget.
+        strategy_state.share_budget(running.strategy, strategy)
+        arrays = self.form.arrays(model)
+        for v in range(1, rounds + 1):
+            config = ConfigRecord(
+                {**running.train_config, "session": self.session, "global-round": 0}
+            )
+            names = (opening.seed, "probe", self.session, v)
+            done = self.asking.train(strategy, v, arrays, config, names)
+            if done.arrays is None:
+                raise TrainingError(f"round {v} was abandoned ({done.why})")
+            arrays = done.arrays
+            strategy_state.share_budget(strategy, running.strategy)
+        return self.form.state(arrays)
+
+    def _survey(self, asked: Opening, models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
+        if isinstance(self.settings.strategy, Training):
+            return RemotePanel(asked, models, plan, self.asking.survey)
+        config = ConfigRecord({**self.running.evaluate_config, "server-round": 0})
+        return EvaluatedPanel(asked, models, plan, self.asking.survey, self._loss, config)
+
+    def _loss(self, metrics: Mapping[str, Any]) -> float:
+        name = self.settings.loss
+        if name is None:
+            found = [key for key in metrics if key.lower().endswith("loss")]
+            if len(found) != 1:
+                raise EbbflowError(
+                    f"the nodes' evaluations have the metrics {', '.join(sorted(metrics))}, and "
+                    "which is the loss is not clear: name it by Sessions(loss=...)"
+                )
+            name = found[0]
+        value = metrics.get(name)
+        if not isinstance(value, int | float):
+            raise EbbflowError(
+                f"the nodes' evaluations have no metric {name}, but {', '.join(sorted(metrics))}: "
+                "set Sessions(loss=...) to one of them"
+            )
+        return float(value)
+
+
+def _examples(content: RecordDict) -> int | None:
+    """Return how many samples a device says it has, if that can be."""
+    records = list(content.metric_records.values())
+    count = records[0].get(EXAMPLES) if len(records) == 1 else None
+    if isinstance(count, int | float) and 1 <= count <= 1e9:
+        return int(count)
+    return None

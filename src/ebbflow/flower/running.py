@@ -1,0 +1,374 @@
+"""A federation under way: the loop of the paper's Algorithm 1 with real nodes.
+
+A session's members are the nodes that answer its first question. `ebbflow.sessions.memory` chooses
+the model that it begins with, and keeps the one that it ends with. In between a strategy trains in
+rounds, until a trigger ends the session. After every round everything is saved, so that a server
+that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from ebbflow.core import sketch
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.start import StartingPoint
+from ebbflow.core.triggers import Observed, Trigger
+from ebbflow.core.types import ModelState
+from ebbflow.flower import strategy_state
+from ebbflow.flower.asking import Asking, Trained
+from ebbflow.flower.crowd import Crowd, Devices
+from ebbflow.flower.members import Opening
+from ebbflow.flower.opening import Opener
+from ebbflow.flower.saving import (
+    EVENTS,
+    ROUNDS,
+    HistoryFolder,
+    memory_read,
+    memory_saved,
+)
+from ebbflow.flower.strategy import AlgorithmStrategy
+from ebbflow.flower.wire import Form, form_of
+from ebbflow.runs.history import Store
+from ebbflow.sessions.memory import Memory, finish
+
+if TYPE_CHECKING:
+    from ebbflow.flower.sessions import EvaluateFunction, Sessions
+
+WAIT = 1.0
+"""Seconds between two looks at who is here, where there is nothing else to do."""
+MOST_ABANDONED = 20
+"""Rounds in a row that may be abandoned before the federation stops, with a checkpoint."""
+
+
+@dataclass
+class Place:
+    """How far a federation is.
+
+    Attributes:
+        session: The number of the session that goes on.
+        round: The rounds it has had.
+        rounds: The rounds of all sessions.
+        members: Its devices, with their numbers of samples; empty before it begins.
+        known: The devices of all earlier sessions.
+        began: When it began, in seconds since 1970.
+        finished: Whether all is over.
+    """
+
+    session: int = 1
+    round: int = 0
+    rounds: int = 0
+    members: dict[int, int] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+    began: float = 0.0
+    finished: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is saved."""
+        return {**vars(self), "members": sorted(self.members.items()), "known": sorted(self.known)}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Place:
+        """Return the place that was saved."""
+        members = {int(device): int(samples) for device, samples in facts["members"]}
+        return cls(**{**facts, "members": members, "known": set(facts["known"])})
+
+
+class Running:
+    """A federation under way."""
+
+    def __init__(
+        self,
+        settings: Sessions,
+        grid: Grid,
+        folder: HistoryFolder,
+        initial: ArrayRecord,
+        trigger: Trigger,
+        deadline: float,
+        train_config: ConfigRecord,
+        evaluate_config: ConfigRecord,
+        evaluate_fn: EvaluateFunction | None,
+    ) -> None:
+        self.settings, self.folder, self.trigger = settings, folder, trigger
+        self.train_config, self.evaluate_config = train_config, evaluate_config
+        self.evaluate_fn = evaluate_fn
+        self.form: Form = form_of(initial, settings.is_buffer)
+        plan = None
+        if settings.start.sketch_distance is not None:
+            plan = sketch.plan(self.form.layout, settings.start.sketch_distance)
+        self.store = Store(folder.path / "past", self.form.layout, self.form.buffer_layout, plan)
+        self.place, self.seed = Place(), settings.seed
+        self.devices = Devices(list(settings.keys))
+        self.initial = self.form.state(initial)
+        self.memory = Memory(self.initial)
+        self.strategy: Strategy | None = None
+        self.spent: Mapping[str, Any] | None = None
+        self.abandoned = 0
+        self._read()
+        self.crowd = Crowd(grid, self.devices)
+        self.asking = Asking(
+            self.crowd,
+            settings.checks,
+            deadline,
+            settings.quorum,
+            frozenset(self.place.members),
+        )
+
+    # --- the loop ---
+
+    def all_sessions(self) -> Result:
+        """Train until all sessions are over."""
+        while not self.place.finished:
+            if not self.place.members:
+                self._begin()
+            self._train()
+            self._finish()
+        return self._result()
+
+    def _begin(self) -> None:
+        """Gather members, choose w^(s,1), and set the strategy up."""
+        settings, place = self.settings, self.place
+        opener = Opener(self)
+        members = opener.members()
+        opening = Opening(place.session, members, self.form, self._seed())
+        self._tell_members(members)
+        self.asking.members = frozenset(members)
+        self.strategy = settings.make_strategy(opening)
+        strategy_state.restore_accountant(self.strategy, self.spent)
+        point = opener.starting_point(opening)
+        place.members, place.round, place.began = members, 0, time.time()
+        if isinstance(self.strategy, AlgorithmStrategy):
+            self.strategy.begin(self.memory.model)
+        for sentence in point.warnings:
+            self.event("warning", f"session {place.session}: {sentence}")
+        self.event(
+            "start",
+            f"session {place.session} starts from {_origin(point)}",
+            mixture=dict(point.mixture),
+            weights={str(past): weight for past, weight in point.weights.items()},
+        )
+        if self.evaluate_fn is not None:
+            self._tested(0, Trained(None), 0.0)
+        self.save()
+
+    def _train(self) -> None:
+        """Train in rounds until the trigger ends the session."""
+        place = self.place
+        while (reason := self._ends()) is None:
+            began = time.time()
+            t = place.round + 1
+            config = ConfigRecord(
+                {**self.train_config, "session": place.session, "global-round": place.rounds + 1}
+            )
+            assert self.strategy is not None
+            arrays = self.form.arrays(self.memory.model)
+            names = (self._seed(), place.session, t)
+            done = self.asking.train(self.strategy, t, arrays, config, names)
+            if not done.asked:
+                time.sleep(WAIT)
+                continue
+            if done.arrays is not None:
+                model = self.form.state(done.arrays)
+                if all(bool(torch.isfinite(part).all()) for part in model):
+                    self.memory.model = model
+                else:
+                    done.arrays, done.why = None, "the model made of the updates is not finite"
+            place.round, place.rounds = t, place.rounds + 1
+            self._tell_of(t, done)
+            self._tested(t, done, time.time() - began)
+            self.save()
+            self.abandoned = self.abandoned + 1 if done.why else 0
+            if self.abandoned > MOST_ABANDONED:
+                raise EbbflowError(
+                    f"session {place.session}, round {t}: {self.abandoned} rounds in a row were "
+                    f"abandoned ({done.why}): look at {self.folder.path / EVENTS}, and resume when "
+                    "the nodes answer again"
+                )
+        self.event("over", f"session {place.session} is over: {reason}")
+
+    def _ends(self) -> str | None:
+        place = self.place
+        present = frozenset(self.crowd.present())
+        now = time.time()
+        return self.trigger(
+            Observed(
+                session=place.session,
+                rounds=place.round,
+                members=frozenset(place.members),
+                present=present,
+                known=frozenset(place.known),
+                seconds=now - place.began,
+                now=now,
+            )
+        )
+
+    def _finish(self) -> None:
+        """Save w^(s,T+1), and go on to the next session."""
+        place, rules, memory = self.place, self.settings.rules, self.memory
+        had_pilot = memory.pilot is not None
+        finish(memory, place.session, rules)
+        if not rules.is_pilot(place.session):
+            memory.past[-1] = self.store.write(memory.past[-1], devices=len(memory.devices))
+        elif memory.pilot is not None and not had_pilot:
+            self.store.write_pilot(memory.pilot)
+        place.known |= set(place.members)
+        place.members, place.round = {}, 0
+        place.finished = place.session == self.settings.sessions
+        place.session += 1
+        self.asking.members, self.strategy = frozenset(), None
+        self.save()
+        self.store.keep([past.number for past in memory.past])
+
+    # --- records ---
+
+    def _tested(self, t: int, done: Trained, seconds: float) -> None:
+        """Evaluate the present model, and record the round."""
+        place = self.place
+        arrays = self.form.arrays(self.memory.model)
+        evaluated = None
+        if t > 0 and self.strategy is not None:
+            evaluated = self.asking.evaluate(self.strategy, t, arrays, self.evaluate_config)
+        tested = None if self.evaluate_fn is None else self.evaluate_fn(place.rounds, arrays)
+        self.folder.append(
+            ROUNDS,
+            {
+                "session": place.session,
+                "round": t,
+                "rounds": place.rounds,
+                **done.line(),
+                "train": _plain(done.metrics),
+                "evaluate": _plain(evaluated),
+                "server": _plain(tested),
+                "seconds": round(seconds, 3),
+            },
+        )
+
+    def _tell_of(self, t: int, done: Trained) -> None:
+        where = f"session {self.place.session}, round {t}"
+        for device, why in done.refused.items():
+            self.event("refused", f"{where}: the update of device {device} was refused: {why}")
+        for device, why in done.failed.items():
+            self.event("failed", f"{where}: device {device} failed: {why}")
+        for device in done.late:
+            self.event("late", f"{where}: device {device} did not answer in time")
+        if done.why:
+            self.event("abandoned", f"{where}: abandoned, the model stays as it was: {done.why}")
+
+    def _tell_members(self, members: Collection[int]) -> None:
+        here, before, session = set(members), set(self.memory.devices), self.place.session
+        sentence = f"session {session} begins with {_named(here)}"
+        if session > 1:
+            for word, devices in (
+                ("new", here - before - self.place.known),
+                ("back", (here - before) & self.place.known),
+                ("gone", before - here),
+            ):
+                sentence += f"; {word}: {_named(devices)}" if devices else ""
+        self.event("session", sentence, members=sorted(members))
+
+    def event(self, kind: str, sentence: str, **facts: Any) -> None:
+        """Record an event, and tell it."""
+        line = {"event": kind, "time": round(time.time(), 3), "said": sentence, **facts}
+        self.folder.append(EVENTS, line)
+        self.settings.tell(sentence)
+
+    # --- saving ---
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        remembered, tensors = memory_saved(self.memory)
+        facts: dict[str, Any] = {
+            "place": self.place.facts(),
+            "seed": self._seed(),
+            "keys": self.devices.keys,
+            "names": [list(self.form.layout.names), list(self.form.buffer_layout.names)],
+            "trigger": repr(self.trigger),
+            "start": self.settings.start_name,
+            "memory": remembered,
+            "strategy": None,
+        }
+        if self.strategy is not None:
+            facts["strategy"], own = strategy_state.saved(self.strategy)
+            tensors |= own
+            self.spent = facts["strategy"].get("accountant", self.spent)
+        facts["spent"] = self.spent
+        tensors |= {"initial/theta": self.initial.theta, "initial/buffers": self.initial.buffers}
+        self.folder.write(facts, tensors)
+
+    def _read(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        found = self.folder.read()
+        if found is None:
+            return
+        facts, tensors = found
+        names = [list(self.form.layout.names), list(self.form.buffer_layout.names)]
+        saved_initial = tensors["initial/theta"]
+        if facts["names"] != names or len(saved_initial) != len(self.initial.theta):
+            raise EbbflowError(
+                f"{self.folder.path} holds a federation of another model: give the arrays it was "
+                "begun with, or another history folder"
+            )
+        if self.seed is not None and self.seed != facts["seed"]:
+            raise EbbflowError(
+                f"{self.folder.path} was begun with the seed {facts['seed']}, not {self.seed}: "
+                "leave Sessions(seed=...) as it was, or choose another history folder"
+            )
+        self.seed, self.devices = facts["seed"], Devices(list(facts["keys"]))
+        self.initial = ModelState(saved_initial, tensors["initial/buffers"])
+        self.place = Place.of(facts["place"])
+        self.memory = memory_read(facts["memory"], tensors, self.store)
+        self.spent = facts["spent"]
+        if self.place.members:
+            opening = Opening(self.place.session, self.place.members, self.form, self.seed)
+            self.strategy = self.settings.make_strategy(opening)
+            strategy_state.restore(self.strategy, facts["strategy"], tensors)
+        at = f"session {self.place.session}, after round {self.place.round}"
+        self.event("resumed", "all is over" if self.place.finished else f"goes on at {at}")
+
+    def _seed(self) -> int:
+        if self.seed is None:
+            self.seed = secrets.randbits(48)
+        return self.seed
+
+    def _result(self) -> Result:
+        result = Result(arrays=self.form.arrays(self.memory.model))
+        for line in self.folder.lines(ROUNDS):
+            number = line["rounds"]
+            for kind, into in (
+                ("train", result.train_metrics_clientapp),
+                ("evaluate", result.evaluate_metrics_clientapp),
+                ("server", result.evaluate_metrics_serverapp),
+            ):
+                if line[kind]:
+                    into[number] = MetricRecord(line[kind])
+        return result
+
+
+def _plain(metrics: MetricRecord | None) -> dict[str, Any]:
+    return {} if metrics is None else dict(metrics)
+
+
+def _named(devices: Collection[int]) -> str:
+    numbers = sorted(devices)
+    some = ", ".join(map(str, numbers[:20]))
+    more = f" and {len(numbers) - 20} more" if len(numbers) > 20 else ""
+    return f"device{'' if len(numbers) == 1 else 's'} {some}{more}"
+
+
+def _origin(point: StartingPoint) -> str:
+    if point.mixture:
+        parts = [f"{weight:+.2f} {name}" for name, weight in point.mixture.items()]
+        return f"a mixture: {', '.join(parts)}"
+    if point.weights:
+        parts = [f"{weight:.2f} of session {z}" for z, weight in sorted(point.weights.items())]
+        return f"past sessions: {', '.join(parts)}"
+    return "the model that was there"
