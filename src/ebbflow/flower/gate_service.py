@@ -1,0 +1,273 @@
+"""The gate's answers: a request is refused, or passed on to the SuperLink piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import httpx
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from ebbflow.flower.gate_journal import Journal
+from ebbflow.flower.gate_messages import objection_to
+from ebbflow.flower.gate_rules import (
+    PASSED_BACK,
+    PUSH_MESSAGES,
+    Admitted,
+    Limits,
+    RefusedError,
+    admit,
+)
+
+_LINGER_SECONDS = 3.0
+"""So long the rest of a refused body is read and dropped: who is still sending hears no answer."""
+_KEPT_OPEN_SECONDS = 2.0
+"""For a connection to the SuperLink that is not used; it closes them itself after five."""
+_UNREACHABLE = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.ReadError,
+    httpx.WriteError,
+    httpx.WriteTimeout,
+    httpx.CloseError,
+    httpx.RemoteProtocolError,
+)
+
+
+class _GoneError(Exception):
+    """The client has closed the connection; there is nobody to answer."""
+
+
+class _CutShortError(Exception):
+    """An answer cannot be finished; closing the connection tells the node so."""
+
+
+def superlink_client(root_certificates: ssl.SSLContext | None, limits: Limits) -> httpx.AsyncClient:
+    """Return the gate's side of its connections to the SuperLink."""
+    return httpx.AsyncClient(
+        # Without it, a proxy named in the environment would get all that nodes send.
+        trust_env=False,
+        follow_redirects=False,
+        verify=root_certificates if root_certificates is not None else False,
+        timeout=httpx.Timeout(
+            limits.answer_seconds, connect=limits.head_seconds, pool=limits.head_seconds
+        ),
+        limits=httpx.Limits(
+            max_connections=limits.requests,
+            max_keepalive_connections=limits.requests,
+            keepalive_expiry=_KEPT_OPEN_SECONDS,
+        ),
+    )
+
+
+class Gate:
+    """An ASGI application that passes the requests of Flower's nodes on to a SuperLink."""
+
+    def __init__(
+        self, superlink: str, client: httpx.AsyncClient, limits: Limits, journal: Journal
+    ) -> None:
+        self._superlink = superlink
+        self._client = client
+        self._limits = limits
+        self._journal = journal
+        self._requests = 0
+        self._uploads = asyncio.Semaphore(limits.uploads)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"the gate was started for {scope['type']}, and knows HTTP alone")
+        body = _Body(receive, self._limits.piece_seconds)
+        answer = _Answer(send, self._limits.piece_seconds)
+        try:
+            await self._judged(scope, body, answer)
+        except RefusedError as refused:
+            self._journal.say(f"refused {_described(scope)}: {refused.reason}")
+            if answer.started:
+                raise _CutShortError(refused.reason) from refused
+            await body.drop_rest(self._limits.largest_body)
+            refusal = PlainTextResponse(
+                f"This request is refused: {refused.reason}.\n",
+                refused.status,
+                headers={"connection": "close"},
+            )
+            await refusal(scope, receive, answer.send)
+        except _GoneError:
+            return
+        except _CutShortError:
+            raise
+        except Exception as error:
+            self._journal.say(f"failed at {_described(scope)}: {error!r}")
+            raise
+
+    async def _judged(self, scope: Scope, body: _Body, answer: _Answer) -> None:
+        admitted = admit(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            scope["http_version"],
+            scope["headers"],
+            self._limits,
+        )
+        if self._requests >= self._limits.requests:
+            raise RefusedError(503, f"{self._requests} requests are being answered already")
+        self._requests += 1
+        try:
+            async with asyncio.timeout(self._limits.whole_seconds):
+                if admitted.length > self._limits.ahead:
+                    await self._passed_on_as_upload(admitted, body, answer)
+                else:
+                    await self._passed_on(admitted, body, answer)
+        except TimeoutError as error:
+            raise RefusedError(503, "it took too long") from error
+        finally:
+            self._requests -= 1
+
+    async def _passed_on_as_upload(self, admitted: Admitted, body: _Body, answer: _Answer) -> None:
+        try:
+            async with asyncio.timeout(self._limits.piece_seconds):
+                await self._uploads.acquire()
+        except TimeoutError as error:
+            raise RefusedError(503, "too many large bodies are on their way already") from error
+        try:
+            await self._passed_on(admitted, body, answer)
+        finally:
+            self._uploads.release()
+
+    async def _passed_on(self, admitted: Admitted, body: _Body, answer: _Answer) -> None:
+        # Who sends slowly, or not at all, must not keep the SuperLink waiting.
+        enough = admitted.length if admitted.path == PUSH_MESSAGES else self._limits.ahead
+        begun = bytearray()
+        while len(begun) < enough and (piece := await body.next()):
+            begun += piece
+        if admitted.path == PUSH_MESSAGES and (objection := objection_to(bytes(begun))):
+            raise RefusedError(400, objection)
+
+        async def content() -> AsyncIterator[bytes]:
+            yield bytes(begun)
+            while piece := await body.next():
+                yield piece
+
+        request = httpx.Request(
+            "POST",
+            self._superlink + admitted.path,
+            headers=_sent_on(admitted),
+            content=bytes(begun) if len(begun) == admitted.length else content(),
+        )
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                await self._pass_back(response, answer)
+            finally:
+                await response.aclose()
+        except httpx.PoolTimeout as error:
+            raise RefusedError(503, "the SuperLink is busy") from error
+        except httpx.ReadTimeout as error:
+            raise RefusedError(504, "the SuperLink takes too long to answer") from error
+        except _UNREACHABLE as error:
+            said = str(error) or type(error).__name__
+            raise RefusedError(502, f"the SuperLink cannot be reached ({said})") from error
+
+    async def _pass_back(self, response: httpx.Response, answer: _Answer) -> None:
+        headers = [
+            (name.encode("ascii"), response.headers[name].encode("latin-1"))
+            for name in PASSED_BACK
+            if name in response.headers
+        ]
+        length = response.headers.get("content-length")
+        if length is not None:
+            if int(length) > self._limits.largest_body:
+                raise RefusedError(502, f"the SuperLink's answer has {int(length):,} bytes")
+            headers.append((b"content-length", length.encode("ascii")))
+        if response.is_error:
+            # Whoever is not welcome does not keep a connection.
+            headers.append((b"connection", b"close"))
+        await answer.start(response.status_code, headers)
+        sent = 0
+        async for piece in response.aiter_raw():
+            sent += len(piece)
+            if sent > self._limits.largest_body:
+                raise RefusedError(502, f"the SuperLink's answer has over {sent:,} bytes")
+            await answer.piece(piece)
+        await answer.end()
+
+
+class _Answer:
+    """The answer to a client, who must take each piece of it in time."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send = send
+        self._seconds = seconds
+        self.started = False
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def piece(self, content: bytes) -> None:
+        await self.send({"type": "http.response.body", "body": content, "more_body": True})
+
+    async def end(self) -> None:
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        self.started = True
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError as error:
+            raise _CutShortError("the client does not take its answer") from error
+
+
+class _Body:
+    """A request's body, each piece in time; h11 sees to it that it is as long as declared."""
+
+    def __init__(self, receive: Receive, seconds: float) -> None:
+        self._receive = receive
+        self._seconds = seconds
+        self._ended = False
+
+    async def next(self) -> bytes:
+        """Return the next piece, which is empty at the end."""
+        piece = b""
+        while not (piece or self._ended):
+            try:
+                async with asyncio.timeout(self._seconds):
+                    message = await self._receive()
+            except TimeoutError as error:
+                self._ended = True
+                raise RefusedError(503, "its body did not arrive in time") from error
+            if message["type"] != "http.request":
+                self._ended = True
+                raise _GoneError
+            self._ended = not message.get("more_body", False)
+            piece = message.get("body", b"")
+        return piece
+
+    async def drop_rest(self, most: int) -> None:
+        """Read what is still to come, for a while, and forget it."""
+        # Whoever does not go on sending is not waited for.
+        with suppress(TimeoutError, RefusedError, _GoneError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while most > 0 and (piece := await self.next()):
+                    most -= len(piece)
+
+
+def _sent_on(admitted: Admitted) -> list[tuple[bytes, bytes]]:
+    headers = [(name.encode("ascii"), value) for name, value in admitted.headers.items()]
+    # An answer that is packed would be measured by its packing.
+    headers.append((b"accept-encoding", b"identity"))
+    headers.append((b"content-length", str(admitted.length).encode("ascii")))
+    return headers
+
+
+def _described(scope: Scope) -> str:
+    client = scope.get("client")
+    query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+    return (
+        f"{scope['method']} {scope['raw_path'].decode('latin-1')}{query} "
+        f"from {client[0] if client else 'nowhere'}"
+    )
