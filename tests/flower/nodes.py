@@ -74,7 +74,7 @@ class LocalGrid(Grid):
         )
         try:
             reply = node.app(message, context)
-        except Exception as error:  # noqa: BLE001 - as the SuperNode does
+        except Exception as error:
             return Message(Error(code=2, reason=str(error)), reply_to=message)
         if node.spoil is not None and message.metadata.message_type == "train":
             reply = Message(node.spoil(reply.content), reply_to=message)

@@ -61,7 +61,8 @@ class Asking:
         crowd: The nodes.
         checks: What an update must be like.
         deadline: The most seconds to wait for an answer.
-        quorum: The share of those asked whose updates must be left, or the round is abandoned.
+        quorum: The share of those asked whose updates must be left, or the round is abandoned;
+            members that are still busy count as if they were asked in the same proportion.
         members: The devices of the session; empty before it is known.
     """
 
@@ -127,7 +128,9 @@ class Asking:
         )
         if ours is not None:
             ours.note_failures(answers.failed)
-        least = max(1.0, self.quorum * answers.asked)
+        # Who still works on an earlier round is as good as not answering this one.
+        missing = len(busy) / max(1, len(grid.devices))
+        least = max(1.0, self.quorum * answers.asked * (1 + missing))
         if not answers.asked:
             done.why = "nobody could be asked"
         elif len(kept) < least:

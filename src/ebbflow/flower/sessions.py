@@ -141,8 +141,7 @@ class Sessions:
     def make_strategy(self, opening: Opening) -> Strategy:
         """Return a fresh strategy for a session."""
         made = self.strategy
-        wants = isinstance(made, Training) or bool(inspect.signature(made).parameters)
-        strategy: Strategy = made(opening) if wants else made()  # type: ignore[call-arg]
+        strategy: Strategy = made(opening) if _wants_opening(made) else made()  # type: ignore[call-arg]
         if not isinstance(strategy, Strategy):
             raise EbbflowError(
                 f"Sessions(strategy=...) made a {type(strategy).__name__}: give a function that "
@@ -170,6 +169,12 @@ def _start(start: str | Start) -> tuple[Start, str]:
             'choose "learned", "warm_start", "previous" or "average"'
         )
     return built, name
+
+
+def _wants_opening(made: Factory) -> bool:
+    """Whether a factory has to be given something; FedAvg itself, say, can be called without."""
+    required = (p for p in inspect.signature(made).parameters.values() if p.default is p.empty)
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in required)
 
 
 def _buffers_of(strategy: Factory) -> Callable[[str], bool]:

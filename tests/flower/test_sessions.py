@@ -1,0 +1,313 @@
+"""Stock Flower strategies and a stock Flower app in sessions: members, deadlines, resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import strategy as stock
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedTrimmedAvg, FedYogi, Strategy
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.flower import Checks, Opening, Sessions, after_rounds, membership_changes
+from ebbflow.flower.saving import EVENTS, ROUNDS, HistoryFolder
+from ebbflow.flower.wire import form_of
+from tests.flower.stock import initial, stock_grid
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "FedAvg": FedAvg,
+    "FedAdam": FedAdam,
+    "FedYogi": FedYogi,
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9),
+    "FedTrimmedAvg": FedTrimmedAvg,
+}
+
+
+def sessions(folder: Path, strategy: Any = FedAvg, **named: Any) -> Sessions:
+    return Sessions(
+        strategy,
+        folder / "history",
+        **{
+            "trigger": after_rounds(3),
+            "start": "previous",
+            "sessions": 3,
+            "seed": 1,
+            "deadline": 0.3,
+            "tell": lambda sentence: None,
+            **named,
+        },
+    )
+
+
+def lines(folder: Path, name: str = ROUNDS) -> list[dict[str, Any]]:
+    history = HistoryFolder(folder / "history")
+    try:
+        return history.lines(name)
+    finally:
+        history.close()
+
+
+def numbers(arrays: ArrayRecord) -> np.ndarray:
+    return np.concatenate([array.numpy().astype(float).reshape(-1) for array in arrays.values()])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_one_session_is_what_the_strategy_does_by_itself(tmp_path: Path, name: str) -> None:
+    mine = sessions(tmp_path, STRATEGIES[name], sessions=1).run(stock_grid(), initial())
+    alone = STRATEGIES[name]().start(stock_grid(), initial(), num_rounds=3)
+    for key, array in mine.arrays.items():
+        if not key.endswith("num_batches_tracked"):  # which Flower averages, and we keep out
+            # Replies are added in another order.
+            np.testing.assert_allclose(
+                array.numpy(), alone.arrays[key].numpy(), rtol=2e-4, atol=1e-6
+            )
+    assert mine.arrays["layers.1.num_batches_tracked"].numpy() == 0
+
+
+@pytest.mark.parametrize("start", ["previous", "average", "warm_start", "learned"])
+def test_every_start_works_with_a_stock_app(tmp_path: Path, start: str) -> None:
+    grid = stock_grid()
+
+    def gather(session: int, devices: frozenset[int]) -> bool:
+        for device in range(5):
+            grid.nodes[100 + device].online = device < 3 if session % 2 else device >= 2
+        return len(devices) == 3
+
+    told: list[str] = []
+    here = sessions(tmp_path, start=start, sessions=4, gather=gather, tell=told.append)
+    result = here.run(grid, initial())
+    assert np.isfinite(numbers(result.arrays)).all()
+    assert not [line for line in told if "survey" in line or "probe failed" in line], told
+    firsts = {line["session"]: line["evaluate"] for line in lines(tmp_path) if line["round"] == 1}
+    assert set(firsts) == {1, 2, 3, 4}
+    assert all("eval_acc" in evaluated for evaluated in firsts.values())
+    if start == "learned":
+        mixed = [line for line in lines(tmp_path, EVENTS) if line["event"] == "start"]
+        assert any(line["mixture"] for line in mixed)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_killed_server_goes_on_after_any_round(tmp_path: Path, name: str) -> None:
+    whole = sessions(tmp_path / "whole", STRATEGIES[name]).run(stock_grid(), initial())
+
+    class Killed(BaseException):
+        pass
+
+    deaths = 0
+    while True:
+        pushes = 0
+
+        def dying(messages: list[Any]) -> None:
+            nonlocal pushes
+            pushes += 1
+            if pushes > 3:  # dies again and again, each time a little later
+                raise Killed
+
+        grid = stock_grid()
+        grid.before_push = dying
+        try:
+            result = sessions(tmp_path / "parts", STRATEGIES[name]).run(grid, initial())
+        except Killed:
+            deaths += 1
+            continue
+        break
+    assert deaths > 3
+    assert (numbers(result.arrays) == numbers(whole.arrays)).all()
+    assert result.train_metrics_clientapp.keys() == whole.train_metrics_clientapp.keys()
+    again = sessions(tmp_path / "parts", STRATEGIES[name]).run(stock_grid(), initial())
+    assert (numbers(again.arrays) == numbers(whole.arrays)).all()
+
+
+def test_a_fresh_strategy_for_every_session(tmp_path: Path) -> None:
+    made: list[Opening] = []
+
+    def factory(opening: Opening) -> Strategy:
+        made.append(opening)
+        return FedAdam()
+
+    sessions(tmp_path, factory).run(stock_grid(3), initial())
+    assert [(opening.session, sorted(opening.members)) for opening in made] == [
+        (session, [0, 1, 2]) for session in (1, 2, 3)
+    ]
+
+
+def test_members_are_those_who_answer(tmp_path: Path) -> None:
+    grid = stock_grid()
+    grid.nodes[101].silent = True
+    sessions(tmp_path, sessions=1).run(grid, initial())
+    (begun,) = (line for line in lines(tmp_path, EVENTS) if line["event"] == "session")
+    # Numbers are given in the order in which nodes are first seen.
+    assert begun["members"] == [0, 2, 3, 4]
+    assert grid.nodes[101].asked == 1  # and is not asked again while it has not answered
+
+
+def test_a_late_node_is_waited_for_once_and_not_asked_again(tmp_path: Path) -> None:
+    grid = stock_grid()
+
+    def quiet(messages: list[Any]) -> None:
+        if any(m.metadata.message_type == "train" for m in messages):
+            grid.nodes[103].silent = True
+
+    grid.before_push = quiet
+    sessions(tmp_path, sessions=1).run(grid, initial())
+    rounds = [line for line in lines(tmp_path) if line["round"]]
+    assert [line["late"] for line in rounds] == [[3], [], []]
+    assert [line["busy"] for line in rounds] == [[], [3], [3]]
+    assert [line["used"] for line in rounds] == [[0, 1, 2, 4]] * 3
+
+
+def test_below_the_quorum_the_model_stays(tmp_path: Path) -> None:
+    grid = stock_grid()
+
+    def failing(messages: list[Any]) -> None:
+        training = messages[0].metadata.message_type == "train"
+        for node in (100, 101, 102):
+            grid.nodes[node].silent = training
+
+    grid.before_push = failing
+    result = sessions(tmp_path, sessions=1).run(grid, initial())
+    assert all("2 of 5 updates" in line["abandoned"] for line in lines(tmp_path)[:1])
+    assert (numbers(result.arrays) == numbers(initial())).all()
+
+
+def test_a_node_that_comes_back_is_free_again(tmp_path: Path) -> None:
+    grid = stock_grid()
+    rounds = 0
+
+    def slow(messages: list[Any]) -> None:
+        nonlocal rounds
+        if messages[0].metadata.message_type == "train":
+            rounds += 1
+            grid.nodes[103].silent = rounds == 1
+            if rounds == 2:  # now it answers, too late
+                key = next(iter(here_keys))
+                grid._replies[key] = grid._reply(grid.nodes[103], kept[key])
+
+    kept: dict[str, Any] = {}
+    here_keys: list[str] = []
+    push = grid.push_messages
+
+    def pushed(messages: Any) -> Any:
+        messages = list(messages)
+        keys = list(push(messages))
+        for key, message in zip(keys, messages, strict=True):
+            if message.metadata.dst_node_id == 103 and rounds == 1:
+                kept[key] = message
+                here_keys.append(key)
+        return keys
+
+    grid.before_push = slow
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    sessions(tmp_path, sessions=1, trigger=after_rounds(4)).run(grid, initial())
+    used = [line["used"] for line in lines(tmp_path) if line["round"]]
+    assert used[0] == used[1] == [0, 1, 2, 4]
+    assert used[3] == [0, 1, 2, 3, 4]
+
+
+def test_a_change_of_members_begins_a_session(tmp_path: Path) -> None:
+    grid = stock_grid(6)
+    for node in (104, 105):
+        grid.nodes[node].online = False
+    asked = 0
+
+    def changing(messages: list[Any]) -> None:
+        nonlocal asked
+        asked += messages[0].metadata.message_type == "train"
+        if asked == 3:
+            for node, one in grid.nodes.items():
+                one.online = node >= 102
+
+    grid.before_push = changing
+    trigger = membership_changes(0.5)
+    told: list[str] = []
+
+    def stop(session: int, devices: frozenset[int]) -> bool:
+        return len(devices) == 4
+
+    here = sessions(tmp_path, trigger=trigger, sessions=2, gather=stop, tell=told.append)
+    with pytest.raises(Finished):
+        here.run(grid, initial(), evaluate_fn=finishing(9))
+    begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
+    assert begun == [[0, 1, 2, 3], [2, 3, 4, 5]]
+    assert any("new: devices 4, 5; gone: devices 0, 1" in sentence for sentence in told)
+
+
+class Finished(Exception):  # noqa: N818 - the end of a test
+    pass
+
+
+def finishing(after: int) -> Callable[[int, ArrayRecord], MetricRecord]:
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        if number == after:
+            raise Finished
+        return MetricRecord({"number": number})
+
+    return evaluate
+
+
+def test_strategies_that_cannot_be_saved_are_refused_by_name(tmp_path: Path) -> None:
+    class Own(FedAvg):
+        pass
+
+    for strategy in (Own, stock.FedXgbBagging):
+        with pytest.raises(EbbflowError, match=r"the strategy (Own|FedXgbBagging) is not known"):
+            sessions(tmp_path / "own", strategy).run(stock_grid(), initial())
+
+    class Saving(Own):
+        def state_dict(self) -> dict[str, Any]:
+            return {"count": 3, "array": np.arange(3.0)}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            assert state["count"] == 3
+
+    sessions(tmp_path / "saving", Saving, sessions=1).run(stock_grid(), initial())
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"start": "continuous"}, 'start = "continuous" changes how devices train'),
+        ({"start": "warm_strat"}, "warm_start"),
+        ({"deadline": 0}, r"Sessions\(deadline=0\) cannot be: give a number of seconds above 0"),
+        ({"quorum": 2}, r"Sessions\(quorum=2\)"),
+        ({"sessions": 0}, r"Sessions\(sessions=0\)"),
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence(
+    tmp_path: Path, named: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EbbflowError, match=said):
+        sessions(tmp_path, **named)
+
+
+def test_another_model_or_seed_does_not_go_on(tmp_path: Path) -> None:
+    sessions(tmp_path, sessions=1).run(stock_grid(), initial())
+    with pytest.raises(EbbflowError, match="was begun with the seed 1, not 2"):
+        sessions(tmp_path, seed=2).run(stock_grid(), initial())
+    other = ArrayRecord({"w": initial()["layers.0.weight"]})
+    with pytest.raises(EbbflowError, match="holds a federation of another model"):
+        sessions(tmp_path).run(stock_grid(), other)
+
+
+def test_integer_arrays_are_kept_out_and_come_back() -> None:
+    arrays = initial()
+    form = form_of(arrays)
+    assert list(form.counters) == ["layers.1.num_batches_tracked"]
+    assert form.buffer_layout.names == ("layers.1.running_mean", "layers.1.running_var")
+    back = form.arrays(form.state(arrays))
+    assert list(back) == list(arrays)
+    for name, array in arrays.items():
+        assert back[name].numpy().dtype == array.numpy().dtype
+        assert (back[name].numpy() == array.numpy()).all()
+
+
+def test_a_limit_on_lengths_is_above_one() -> None:
+    with pytest.raises(EbbflowError, match="norm is 1"):
+        Checks(norm=1)
