@@ -42,8 +42,10 @@ from ebbflow.flower.process_table import (
 
 RECORDS = "processes.json"
 LOCK = ".processes.lock"
-GRACE = 8.0
+GRACE = 10.0
 """Seconds that a process has between the request to end and its end. Flower takes up to five."""
+_LAST = 10.0
+"""Seconds after which one that was killed and is still there will never go."""
 _INTERVAL = 0.05
 _WAITS = 'IFS= read -r go && exec "$@" </dev/null'
 """What a process does until it is recorded: `read` fails if the launcher has gone."""
@@ -269,7 +271,7 @@ def _lineage(table: Iterable[Running]) -> set[int]:
 
 
 def _end(alive: Callable[[], list[Running]], grace: float) -> None:
-    """Ask processes to end, and end them if they have not after a while.
+    """Ask processes to end, and end them if they have not after a while: at once, if that is 0.
 
     ``alive`` is asked again and again: a process may start others until its last moment.
     """
@@ -277,13 +279,16 @@ def _end(alive: Callable[[], list[Running]], grace: float) -> None:
     until = time.monotonic() + grace
     while left := alive():
         patient = time.monotonic() < until
-        for process in left:
-            if not patient:
-                send(process, signal.SIGKILL)
-            elif (process.pid, process.started) not in asked:
+        if not patient:
+            # Held first: none must notice that another has ended, nor start anything new.
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for process in left:
+                    send(process, number)
+        for process in left if patient else ():
+            if (process.pid, process.started) not in asked:
                 asked.add((process.pid, process.started))
                 send(process, signal.SIGTERM)
-        if not patient and time.monotonic() > until + grace:
+        if time.monotonic() > until + _LAST:
             stuck = ", ".join(str(process.pid) for process in left)
             raise EbbflowError(
                 f"processes {stuck} do not end even by SIGKILL: see whether they wait for a disk "
