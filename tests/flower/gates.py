@@ -213,6 +213,14 @@ def post(
         return client.post(f"{scheme}://127.0.0.1:{port}{path}", content=content, headers=sent)
 
 
+def is_open(port: int) -> bool:
+    """Whether a node gets an answer."""
+    try:
+        return post(port).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def raw(port: int, *parts: bytes, seconds: float = 10.0, pause: float = 0.0) -> bytes:
     """Send bytes as they are, and return what comes back until the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:

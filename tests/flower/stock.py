@@ -8,7 +8,8 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from tests.flower.nodes import LocalGrid, Node
+from ebbflow.flower.local import Node
+from tests.flower.watched import WatchedGrid
 
 
 class Net(nn.Module):
@@ -71,9 +72,9 @@ def stock_app(device: int) -> ClientApp:
     return app
 
 
-def stock_grid(devices: int = 5) -> LocalGrid:
+def stock_grid(devices: int = 5) -> WatchedGrid:
     """Return nodes that run the app."""
-    return LocalGrid({100 + d: Node(stock_app(d), {}) for d in range(devices)})
+    return WatchedGrid({100 + d: Node(stock_app(d), {}) for d in range(devices)})
 
 
 def initial() -> ArrayRecord:

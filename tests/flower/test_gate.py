@@ -40,6 +40,7 @@ from tests.flower.gates import (
     StandIn,
     free_port,
     gate,
+    is_open,
     make_certificates,
     post,
     raw,
@@ -430,15 +431,8 @@ def test_there_is_a_ceiling_on_connections() -> None:
             post(port)  # which Flower's nodes take as a reason to try again
         for connection in idle:
             connection.close()
-        wait_for(lambda: _is_open(port))
+        wait_for(lambda: is_open(port))
     assert len(behind.arrived) == 1
-
-
-def _is_open(port: int) -> bool:
-    try:
-        return post(port).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def test_there_is_a_ceiling_on_requests_and_uploads() -> None:
@@ -524,9 +518,10 @@ def test_without_tls_or_with_old_tls_nobody_is_heard(certificates: Certificates)
 def pushed(node: int, sender: int, reply_to: str = "asked") -> bytes:
     metadata = Metadata(src_node_id=sender, dst_node_id=1, reply_to_message_id=reply_to)
     own = Metadata(src_node_id=node, dst_node_id=1, reply_to_message_id="asked")
-    return PushMessagesRequest(
+    request = PushMessagesRequest(
         node=Node(node_id=node), messages_list=[Message(metadata=own), Message(metadata=metadata)]
-    ).SerializeToString()
+    )
+    return bytes(request.SerializeToString())
 
 
 def test_a_node_answers_for_itself_alone(plain: tuple[int, StandIn]) -> None:

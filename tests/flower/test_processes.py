@@ -58,7 +58,7 @@ def soon(holds: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def family_of(group: Processes) -> list[process_table.Running]:
+def family_of(group: Processes) -> list[process_table.LiveProcess]:
     return marked(group.mark, everything())
 
 
@@ -161,7 +161,7 @@ def test_another_process_with_the_same_number_is_left_alone(
     assert group.end(["old0", "old1"], QUICK) == []
     assert end_all(folder, QUICK) == []
     assert not process_table.send(
-        process_table.Running(stranger.pid, 0, 0, earlier[0]), signal.SIGKILL
+        process_table.LiveProcess(stranger.pid, 0, 0, earlier[0]), signal.SIGKILL
     )
 
 

@@ -17,10 +17,11 @@ from ebbflow.core.types import Examples
 from ebbflow.core.vector import flatten, unflatten
 from ebbflow.flower import Local, Probe, Sessions, Training, after_rounds, client_app
 from ebbflow.flower.crowd import key_of
+from ebbflow.flower.local import Node, local_key
 from ebbflow.flower.wire import tensors, vectors
 from ebbflow.simulation.callbacks import SessionFinished
 from ebbflow.simulation.world import World
-from tests.flower.nodes import LocalGrid, Node
+from tests.flower.watched import WatchedGrid
 
 SEED, ROUNDS = 7, 3
 GROUPS = ((0, 1, 2), (2, 3, 4))
@@ -102,7 +103,7 @@ class Federated:
     world: World
     folder: Path
     nodes: dict[int, Node]
-    grid: LocalGrid
+    grid: WatchedGrid
 
     def sessions(self, algorithm: str, start: str, sessions: int = 4, **named: Any) -> Sessions:
         """Return the sessions to run."""
@@ -114,7 +115,7 @@ class Federated:
                 "start": start,
                 "sessions": sessions,
                 "seed": SEED,
-                "keys": [key_of(b"key %d" % node_of(d), 0) for d in range(5)],
+                "keys": [key_of(local_key(node_of(d)), 0) for d in range(5)],
                 "gather": self.gather,
                 "tell": lambda sentence: None,
                 **named,
@@ -153,7 +154,7 @@ def federated(world: World, folder: Path) -> Federated:
             world.model, Examples(train.x[rows], train.y[rows]), folder=folder / f"node{device}"
         )
         nodes[node_of(device)] = Node(app, {})
-    return Federated(world, folder, nodes, LocalGrid(nodes))
+    return Federated(world, folder, nodes, WatchedGrid(nodes))
 
 
 def training_of(world: World, algorithm: str) -> Training:

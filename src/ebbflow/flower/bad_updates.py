@@ -1,0 +1,95 @@
+"""Updates as a broken or hostile node might send them, to try what a server does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from ebbflow.flower.wire import EXAMPLES
+
+
+class BadUpdate(NamedTuple):
+    """How a reply is spoilt, and what its refusal says."""
+
+    spoil: Callable[[RecordDict], RecordDict]
+    said: str
+
+
+def _arrays(change: Callable[[dict[str, np.ndarray]], None]) -> Callable[[RecordDict], RecordDict]:
+    """Return what changes the arrays of a reply."""
+
+    def spoil(content: RecordDict) -> RecordDict:
+        spoilt = RecordDict(dict(content.metric_records))
+        for name, record in content.array_records.items():
+            arrays = {key: np.array(array.numpy()) for key, array in record.items()}
+            change(arrays)
+            spoilt[name] = ArrayRecord({key: Array(value) for key, value in arrays.items()})
+        return spoilt
+
+    return spoil
+
+
+def _examples(count: float) -> Callable[[RecordDict], RecordDict]:
+    """Return what changes the number of samples in a reply."""
+
+    def spoil(content: RecordDict) -> RecordDict:
+        spoilt = RecordDict(dict(content.array_records))
+        for name, record in content.metric_records.items():
+            spoilt[name] = MetricRecord({**record, EXAMPLES: count})
+        return spoilt
+
+    return spoil
+
+
+def _first(arrays: dict[str, np.ndarray]) -> str:
+    """Return the first array of numbers with a fraction that has entries."""
+    return next(name for name, a in arrays.items() if a.dtype.kind == "f" and a.size)
+
+
+def _entry(value: float) -> Callable[[dict[str, np.ndarray]], None]:
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        arrays[_first(arrays)].reshape(-1)[0] = value
+
+    return change
+
+
+def _missing(arrays: dict[str, np.ndarray]) -> None:
+    del arrays[_first(arrays)]
+
+
+def _added(arrays: dict[str, np.ndarray]) -> None:
+    arrays["more"] = np.zeros(3, dtype=np.float32)
+
+
+def _reshaped(arrays: dict[str, np.ndarray]) -> None:
+    name = _first(arrays)
+    arrays[name] = np.zeros((7, 11), dtype=arrays[name].dtype)
+
+
+def _doubled(arrays: dict[str, np.ndarray]) -> None:
+    name = _first(arrays)
+    arrays[name] = arrays[name].astype(np.float64)
+
+
+def _long(arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            arrays[name] = (array + 1e5).astype(array.dtype)
+
+
+BAD_UPDATES = {
+    "NaN": BadUpdate(_arrays(_entry(float("nan"))), "not finite"),
+    "infinity": BadUpdate(_arrays(_entry(float("inf"))), "not finite"),
+    "another shape": BadUpdate(_arrays(_reshaped), "has the shape (7, 11) instead of"),
+    "a missing array": BadUpdate(_arrays(_missing), "is missing"),
+    "an array too many": BadUpdate(_arrays(_added), "does not belong to the model"),
+    "another type": BadUpdate(_arrays(_doubled), "has the type float64 instead of float32"),
+    "no samples": BadUpdate(_examples(0), "num-examples is 0"),
+    "-1 samples": BadUpdate(_examples(-1), "num-examples is -1"),
+    "1e30 samples": BadUpdate(_examples(1e30), "num-examples is 1e+30"),
+    "thousands of times too long": BadUpdate(_arrays(_long), "times the median length"),
+}
+"""The kinds of bad updates, by what is wrong with them."""

@@ -1,0 +1,131 @@
+"""Bad updates are refused and named; the round is then the one without the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
+
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbflow.flower.bad_updates import BAD_UPDATES
+from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from tests.flower.stock import initial, stock_grid
+from tests.flower.test_sessions import lines, numbers, sessions
+from tests.flower.worlds import digest, federated, node_of, simulated
+
+BAD = 102  # the node in the middle
+
+
+@pytest.mark.parametrize("kind", BAD_UPDATES)
+def test_a_round_with_a_bad_update_is_the_round_without_it(tmp_path: Path, kind: str) -> None:
+    grid = stock_grid()
+    grid.nodes[BAD].spoil = BAD_UPDATES[kind].spoil
+    told: list[str] = []
+    spoilt = sessions(tmp_path / "with", sessions=1, tell=told.append).run(grid, initial())
+    without = stock_grid()
+    without.nodes[BAD].online = False
+    truth = sessions(tmp_path / "without", sessions=1).run(without, initial())
+    assert (numbers(spoilt.arrays) == numbers(truth.arrays)).all()
+    rounds = [line for line in lines(tmp_path / "with") if line["round"]]
+    assert [list(line["refused"]) for line in rounds] == [["2"]] * 3
+    said = [line for line in told if "the update of device 2 was refused" in line]
+    assert len(said) == 3
+    assert all(BAD_UPDATES[kind].said in line for line in said), said
+
+
+@pytest.mark.parametrize("kind", BAD_UPDATES)
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_the_same_with_our_own_algorithms(tmp_path: Path, kind: str, algorithm: str) -> None:
+    truth = simulated(tmp_path, algorithm, "previous", 2)
+    here = federated(truth.world, tmp_path / kind)
+    here.nodes[node_of(1)].spoil = BAD_UPDATES[kind].spoil
+    told: list[str] = []
+    result = here.sessions(algorithm, "previous", 1, tell=told.append).run(here.grid, here.initial)
+    other = federated(truth.world, tmp_path / "silent")
+    for node in other.nodes.values():
+        node.spoil = _nothing if node is other.nodes[node_of(1)] else None
+    expected = other.sessions(algorithm, "previous", 1).run(other.grid, other.initial)
+    assert digest(here.theta(result.arrays)) == digest(other.theta(expected.arrays))
+    assert sum("the update of device 1 was refused" in line for line in told) == 3
+
+
+def _nothing(content: RecordDict) -> RecordDict:
+    return RecordDict({"metrics": content.metric_records["metrics"]})
+
+
+def test_stock_flower_takes_them_or_stops() -> None:
+    outcomes: dict[str, str] = {}
+    for kind, bad in BAD_UPDATES.items():
+        grid = stock_grid()
+        grid.nodes[BAD].spoil = bad.spoil
+        try:
+            arrays = FedAvg().start(grid, initial(), num_rounds=1).arrays
+        except Exception as error:
+            outcomes[kind] = type(error).__name__
+        else:
+            outcomes[kind] = "spoilt" if _far_off(arrays) else "taken"
+    assert outcomes["NaN"] == outcomes["infinity"] == "spoilt"
+    assert outcomes["a missing array"] == "InconsistentMessageReplies"
+    assert outcomes["another shape"] == "ValueError"
+    assert "refused" not in outcomes.values()
+
+
+def _far_off(arrays: ArrayRecord) -> bool:
+    found = numbers(arrays)
+    return not np.isfinite(found).all() or bool(np.abs(found).max() > 5)
+
+
+def _reply(arrays: ArrayRecord, **metrics: Any) -> Any:
+    class Reply:
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
+
+    return Reply()
+
+
+@given(
+    st.lists(st.floats(-3, 3), min_size=4, max_size=4),
+    st.sampled_from([np.nan, np.inf, -np.inf]),
+    st.integers(0, 3),
+)
+def test_one_entry_that_is_not_finite_is_enough(
+    values: list[float], bad: float, place: int
+) -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4, dtype=np.float32))})
+    fine = np.array(values, dtype=np.float32)
+    spoilt = fine.copy()
+    spoilt[place] = bad
+    replies = {
+        k: _reply(ArrayRecord({"w": Array(w)}), **{"num-examples": 3})
+        for k, w in enumerate([fine, spoilt, fine])
+    }
+    found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
+    assert found == {1: "the update is not finite"}
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=3, max_size=9), st.floats(2, 1e6))
+def test_lengths_are_compared_with_the_median(lengths: list[float], factor: float) -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(1))})
+    middle = float(np.median([*lengths, 1e9]))
+    replies = {
+        k: _reply(ArrayRecord({"w": Array(np.array([length]))}), **{"num-examples": 1})
+        for k, length in enumerate([*lengths, 1e9])
+    }
+    found = Checks(norm=factor).refusals(replies, shapes_of(sent), distance_from(sent))
+    expected = {k for k, n in enumerate([*lengths, 1e9]) if n > factor * middle}
+    assert set(found) == expected
+
+
+def test_an_array_whose_bytes_are_nonsense_is_refused() -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4))})
+    broken = Array(dtype="float64", shape=(4,), stype="numpy.ndarray", data=b"\x93NUMPYnonsense")
+    replies = {0: _reply(ArrayRecord({"w": broken}), **{"num-examples": 1})}
+    found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
+    assert "cannot be read" in found[0]

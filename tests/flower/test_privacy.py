@@ -1,0 +1,229 @@
+"""Flower's wrappers for differential privacy within sessions, and sums as all that is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
+pytest.importorskip("dp_accounting", reason="needs dp-accounting, which counts what is spent")
+
+from flwr.serverapp import (
+    NeighboringRelation,
+    PrivacyConfig,
+    RdpAccountant,
+    SamplingMethod,
+)
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Strategy,
+)
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.flower import Opening, after_rounds
+from ebbflow.flower.panel import RemotePanel
+from tests.flower.stock import initial, stock_grid
+from tests.flower.test_sessions import numbers, sessions
+from tests.flower.watched import WatchedGrid
+from tests.flower.worlds import federated, simulated
+
+NOISE, CLIP, DELTA = 1.2, 1.0, 1e-5
+
+
+def accountant() -> RdpAccountant:
+    return RdpAccountant(
+        PrivacyConfig(
+            target_delta=DELTA,
+            population_size=5,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+            sampling_method=SamplingMethod.NO_AMPLIFICATION,
+        )
+    )
+
+
+def private(counting: RdpAccountant | None = None) -> Any:
+    def factory(opening: Opening) -> Strategy:
+        return DifferentialPrivacyServerSideFixedClipping(
+            FedAvg(fraction_evaluate=0.0),
+            noise_multiplier=NOISE,
+            clipping_norm=CLIP,
+            num_sampled_clients=len(opening.members),
+            accountant=accountant() if counting is None else counting,
+        )
+
+    return factory
+
+
+def spent_of(folder: Path, factory: Any, start: str, grid: WatchedGrid | None = None) -> float:
+    """Return epsilon after four sessions of two rounds each."""
+    last: list[Any] = []
+
+    def following(opening: Opening) -> Strategy:
+        strategy = factory(opening)
+        last.append(strategy)
+        return strategy
+
+    here = sessions(folder, following, start=start, sessions=4, trigger=after_rounds(2))
+    here.run(grid or stock_grid(), initial())
+    # The session's own strategy, made before that of its probe.
+    return max(float(strategy.privacy_spent().epsilon) for strategy in last)
+
+
+def epsilon(releases: int) -> float:
+    from flwr.serverapp import GaussianPrivacyEvent  # noqa: PLC0415
+
+    counting = accountant()
+    event = GaussianPrivacyEvent(noise_multiplier=NOISE, sample_size=5, population_size=5)
+    counting.compose(event, releases)
+    return float(counting.get_privacy_spent().epsilon)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one accountant", "one a session"])
+def test_all_rounds_and_all_probes_are_paid_from_one_budget(tmp_path: Path, shared: bool) -> None:
+    factory = private(accountant() if shared else None)
+    rounds = spent_of(tmp_path / "previous", factory, "previous")
+    assert rounds == pytest.approx(epsilon(4 * 2))
+    factory = private(accountant() if shared else None)
+    # Sessions 2, 3 and 4 are probed: the first is the pilot session.
+    probed = spent_of(tmp_path / "probed", factory, "warm_start")
+    assert probed == pytest.approx(epsilon(4 * 2 + 3))
+    assert probed > rounds
+
+
+def test_what_was_spent_survives_a_killed_server(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    grid, pushes = stock_grid(), 0
+
+    def dying(messages: list[Any]) -> None:
+        nonlocal pushes
+        pushes += 1
+        if pushes == 8:
+            raise Killed
+
+    grid.before_push = dying
+    with pytest.raises(Killed):
+        spent_of(tmp_path, private(), "warm_start", grid)
+    assert spent_of(tmp_path, private(), "warm_start") == pytest.approx(epsilon(4 * 2 + 3))
+
+
+def test_the_learned_start_is_refused_with_noise(tmp_path: Path) -> None:
+    here = sessions(tmp_path, private(), start="learned")
+    with pytest.raises(EbbflowError, match="asks devices for losses"):
+        here.run(stock_grid(), initial())
+
+
+def test_adaptive_clipping_goes_on_from_where_it_was(tmp_path: Path) -> None:
+    norms: list[float] = []
+
+    def factory(opening: Opening) -> Strategy:
+        strategy = DifferentialPrivacyServerSideAdaptiveClipping(
+            FedAvg(fraction_evaluate=0.0), 0.3, len(opening.members), initial_clipping_norm=0.1
+        )
+        made.append(strategy)
+        return strategy
+
+    made: list[Any] = []
+    grid, pushes = stock_grid(), 0
+
+    class Killed(BaseException):
+        pass
+
+    def dying(messages: list[Any]) -> None:
+        nonlocal pushes
+        pushes += 1
+        if pushes == 4:  # the first question and two rounds are over
+            raise Killed
+
+    grid.before_push = dying
+    with pytest.raises(Killed):
+        sessions(tmp_path, factory, sessions=1).run(grid, initial())
+    norms.append(made[-1].clipping_norm)
+    grid.before_push = None
+    assert norms[0] != 0.1
+
+    seen: list[float] = []
+    grid.before_push = lambda messages: seen.append(made[-1].clipping_norm)
+    sessions(tmp_path, factory, sessions=1).run(grid, initial())
+    assert seen[0] == norms[0]
+
+
+class Doubled:
+    """Devices answer for each other: two that swap all of their answers change no sum."""
+
+    def __init__(self, ask: Any, swapped: tuple[int, int]) -> None:
+        self._ask, self._swapped = ask, swapped
+
+    def __call__(self, questions: Any) -> Any:
+        given = self._ask(questions)
+        one, other = self._swapped
+        replies = dict(given.replies)
+        replies[one], replies[other] = replies[other], replies[one]
+        return given._replace(replies=replies)
+
+
+def test_a_survey_uses_only_sums_over_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one group of all devices, whose answers are whose makes no difference but rounding."""
+    truth = simulated(tmp_path, "fedavg", "learned")
+    plain = federated(truth.world, tmp_path / "plain")
+    first = plain.sessions("fedavg", "learned").run(plain.grid, plain.initial)
+    original = RemotePanel.__init__
+
+    def swapping(self: RemotePanel, opening: Opening, models: Any, plan: Any, ask: Any) -> None:
+        members = sorted(opening.members)
+        original(self, opening, models, plan, Doubled(ask, (members[0], members[1])))
+
+    monkeypatch.setattr(RemotePanel, "__init__", swapping)
+    swapped = federated(truth.world, tmp_path / "swapped")
+    second = swapped.sessions("fedavg", "learned").run(swapped.grid, swapped.initial)
+    one, other = (swapped.theta(result.arrays) for result in (first, second))
+    assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddyn", "fedadam", "moon"])
+def test_a_round_uses_only_the_sum_of_the_uploads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """The server's model is a function of the sum: two devices may move what they send about."""
+    from ebbflow.core.algorithm import Upload, combine  # noqa: PLC0415
+    from ebbflow.flower import strategy as own  # noqa: PLC0415
+
+    truth = simulated(tmp_path, algorithm, "previous", 2)
+    plain = federated(truth.world, tmp_path / "plain")
+    first = plain.sessions(algorithm, "previous", 1).run(plain.grid, plain.initial)
+    read, carried = own.upload_of, []
+
+    def moved(content: Any) -> Upload:
+        """Let the next device send what this one keeps back: half of its upload."""
+        upload = read(content)
+        half = combine(lambda tensor: tensor / 2, upload)
+        if len(carried) % 3 == 2:  # the last of three devices sends all that is left
+            sent = combine(torch.add, upload, carried[-1])
+        else:
+            sent = half if len(carried) % 3 == 0 else combine(torch.add, half, carried[-1])
+        carried.append(half)
+        return sent
+
+    aggregate = own.AlgorithmStrategy.aggregate_train
+
+    def aggregating(self: Any, server_round: int, replies: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(own, "upload_of", moved)
+            return aggregate(self, server_round, replies)
+
+    monkeypatch.setattr(own.AlgorithmStrategy, "aggregate_train", aggregating)
+    shifted = federated(truth.world, tmp_path / "shifted")
+    second = shifted.sessions(algorithm, "previous", 1).run(shifted.grid, shifted.initial)
+    assert len(carried) == 9
+    one, other = (shifted.theta(result.arrays) for result in (first, second))
+    assert torch.allclose(one, other, atol=1e-4)
+    assert np.isfinite(numbers(second.arrays)).all()
