@@ -99,7 +99,7 @@ def structured(draw: st.DrawFn) -> bytes:
     """Draw a request that may be right, wrong in places, or followed by another."""
     ends = draw(st.sampled_from(["\r\n"] * 4 + ["\n", "\r"]))
     lines = [f"{draw(methods)} {draw(paths)} {draw(versions)}"]
-    body = draw(bodies)
+    body: bytes = draw(bodies)
     if draw(st.integers(0, 3)):
         lines += ["Host: x", f"Content-Length: {len(body)}"]
     headers = draw(st.lists(st.tuples(header_names, header_values), max_size=4))
@@ -112,7 +112,7 @@ def well_formed(draw: st.DrawFn) -> bytes:
     """Draw a request that every server can read, for whatever route."""
     method = draw(st.sampled_from(["POST"] * 6 + ["GET", "PUT", "OPTIONS", "DELETE"]))
     path = quote(draw(st.one_of(routes, others, detoured(), recased())), safe="/%.:;?=#@*\\") or "/"
-    body = draw(bodies)
+    body: bytes = draw(bodies)
     names = draw(st.sets(st.sampled_from(["Cookie", "X-Forwarded-For", "Via", *PASSED_ON])))
     lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
     lines += [

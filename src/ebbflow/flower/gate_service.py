@@ -27,6 +27,8 @@ _LINGER_SECONDS = 3.0
 """So long the rest of a refused body is read and dropped: who is still sending hears no answer."""
 _KEPT_OPEN_SECONDS = 2.0
 """For a connection to the SuperLink that is not used; it closes them itself after five."""
+_CONNECT_SECONDS = 10.0
+"""For a connection to the SuperLink, and for one that is free if all are in use."""
 _UNREACHABLE = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -54,7 +56,7 @@ def superlink_client(root_certificates: ssl.SSLContext | None, limits: Limits) -
         follow_redirects=False,
         verify=root_certificates if root_certificates is not None else False,
         timeout=httpx.Timeout(
-            limits.answer_seconds, connect=limits.head_seconds, pool=limits.head_seconds
+            limits.answer_seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS
         ),
         limits=httpx.Limits(
             max_connections=limits.requests,
