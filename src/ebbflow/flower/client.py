@@ -25,14 +25,21 @@ from ebbflow.core.evaluate import evaluate
 from ebbflow.core.local import Cohort, Lane, Recipe
 from ebbflow.core.objectives import for_task
 from ebbflow.core.rng import generator
-from ebbflow.core.types import Examples, Indices, Model, ModelState, State
-from ebbflow.core.vector import flatten
+from ebbflow.core.types import Examples, Indices, Model, State
 from ebbflow.data.batches import StepRule, draw_steps, local_batches
 from ebbflow.engines.sequential import Sequential
 from ebbflow.flower.node import Answer, NodeDisk, question_digest
 from ebbflow.flower.strategy import STATE_LOST, upload_name
 from ebbflow.flower.survey_node import answered
-from ebbflow.flower.wire import EXAMPLES, UPLOAD, metric_record, tensors, upload_record, vectors
+from ebbflow.flower.wire import (
+    EXAMPLES,
+    UPLOAD,
+    metric_record,
+    model_state,
+    tensors,
+    upload_record,
+    vectors,
+)
 
 NodeFolder = Path | str | Callable[[Context], Path | str]
 ModelSource = Model | Callable[[Context], Model]
@@ -172,11 +179,8 @@ class Device:
         self, content: RecordDict, config: ConfigRecord, question: str, used: str
     ) -> Answer:
         model, device = self.model, int(_n(config, "device"))
-        named = tensors(content.array_records["arrays"])
         extras = tensors(content.array_records["extras"]) if "extras" in content else {}
-        shared = Broadcast(
-            flatten(named, model.layout), flatten(named, model.buffer_layout).float(), extras
-        )
+        shared = Broadcast(*model_state(model, content.array_records["arrays"]), extras)
         radius = _n(config, "radius")
         recipe = Recipe(_n(config, "momentum"), None if math.isinf(radius) else radius)
         engine = Sequential(model, self.examples, recipe)
@@ -239,10 +243,7 @@ class Device:
             return answered(
                 kind, content, config, self.model, self.examples, self.disk, self.classes
             )
-        named = tensors(content.array_records["arrays"])
-        state = ModelState(
-            flatten(named, self.model.layout), flatten(named, self.model.buffer_layout).float()
-        )
+        state = model_state(self.model, content.array_records["arrays"])
         examples = self.examples if test is None else test
         score = evaluate(self.model, state, examples)
         metrics = {EXAMPLES: len(examples), "loss": score.loss, "accuracy": score.accuracy}

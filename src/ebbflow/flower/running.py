@@ -97,10 +97,12 @@ class Running:
         train_config: ConfigRecord,
         evaluate_config: ConfigRecord,
         evaluate_fn: EvaluateFunction | None,
+        *,
+        takes_opening: bool = False,
     ) -> None:
         self.settings, self.folder, self.trigger = settings, folder, trigger
         self.train_config, self.evaluate_config = train_config, evaluate_config
-        self.evaluate_fn = evaluate_fn
+        self.evaluate_fn, self.takes_opening = evaluate_fn, takes_opening
         self.form: Form = form_of(initial, settings.is_buffer)
         plan = None
         if settings.start.sketch_distance is not None:
@@ -237,7 +239,7 @@ class Running:
         evaluated = None
         if t > 0 and self.strategy is not None:
             evaluated = self.asking.evaluate(self.strategy, t, arrays, self.evaluate_config)
-        tested = None if self.evaluate_fn is None else self.evaluate_fn(place.rounds, arrays)
+        tested = None if self.evaluate_fn is None else self._at_server(self.evaluate_fn, arrays)
         self.folder.append(
             ROUNDS,
             {
@@ -251,6 +253,16 @@ class Running:
                 "seconds": round(seconds, 3),
             },
         )
+
+    def _at_server(self, evaluate: Any, arrays: ArrayRecord) -> MetricRecord | None:
+        """Test a model with the user's function, which may want to know the session."""
+        given = [self.place.rounds, arrays]
+        if self.takes_opening:
+            given.append(
+                Opening(self.place.session, dict(self.place.members), self.form, self._seed())
+            )
+        found: MetricRecord | None = evaluate(*given)
+        return found
 
     def _tell_of(self, t: int, done: Trained) -> None:
         where = f"session {self.place.session}, round {t}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from logging import INFO
 from pathlib import Path
@@ -35,8 +36,12 @@ Factory = Callable[[], Strategy] | Callable[[Opening], Strategy] | Training
 Gather = Callable[[int, frozenset[int]], bool]
 """Says whether a session may begin with the devices that are here."""
 
-EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
-"""Tests a model at the server; called with the number of the round, counted over all sessions."""
+EvaluateFunction = (
+    Callable[[int, ArrayRecord], MetricRecord | None]
+    | Callable[[int, ArrayRecord, Opening], MetricRecord | None]
+)
+"""Tests a model at the server. It is given the number of the round, counted over all sessions, and,
+if it takes a third argument, the `Opening` of the session."""
 
 
 class Sessions:
@@ -61,8 +66,8 @@ class Sessions:
         checks: What an update must be like.
         keep: How many past sessions are kept; None: all.
         seed: Begins the names of all draws; by default it is drawn itself, and saved.
-        keys: Public keys or their digests, in the order of the numbers that the devices get; others
-            get the next numbers as they come.
+        keys: The digests of public keys, in the order of the numbers that the devices get, or a
+            JSON file that lists them; others get the next numbers as they come.
         loss: The metric that holds the loss when nodes evaluate a model; by default the only one
             whose name ends with "loss".
         is_buffer: Says which arrays are not trained, by name.
@@ -86,7 +91,7 @@ class Sessions:
         checks: Checks | None = None,
         keep: int | None = None,
         seed: int | None = None,
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Path = (),
         loss: str | None = None,
         is_buffer: Callable[[str], bool] | None = None,
         tell: Callable[[str], None] | None = None,
@@ -101,7 +106,7 @@ class Sessions:
         )
         self.deadline, self.quorum, self.min_nodes = deadline, quorum, min_nodes
         self.gather, self.checks = gather, Checks() if checks is None else checks
-        self.seed, self.keys, self.loss = seed, list(keys), loss
+        self.seed, self.keys, self.loss = seed, _keys(keys), loss
         self.is_buffer = is_buffer or _buffers_of(strategy)
         self.tell = tell or _log
 
@@ -133,6 +138,7 @@ class Sessions:
                 ConfigRecord() if train_config is None else train_config,
                 ConfigRecord() if evaluate_config is None else evaluate_config,
                 evaluate_fn,
+                takes_opening=evaluate_fn is not None and required_arguments(evaluate_fn) > 2,
             )
             return running.all_sessions()
         finally:
@@ -173,8 +179,25 @@ def _start(start: str | Start) -> tuple[Start, str]:
 
 def _wants_opening(made: Factory) -> bool:
     """Whether a factory has to be given something; FedAvg itself, say, can be called without."""
-    required = (p for p in inspect.signature(made).parameters.values() if p.default is p.empty)
-    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in required)
+    return required_arguments(made) > 0
+
+
+def required_arguments(function: Callable[..., object]) -> int:
+    """Return how many arguments a function must be given."""
+    required = (p for p in inspect.signature(function).parameters.values() if p.default is p.empty)
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in required)
+
+
+def _keys(keys: Sequence[str] | Path) -> list[str]:
+    if not isinstance(keys, Path):
+        return list(keys)
+    try:
+        listed = json.loads(keys.read_bytes()) if keys.exists() else []
+    except (OSError, ValueError) as error:
+        raise EbbflowError(f"{keys} is no list of keys ({error}): give a JSON list") from None
+    if not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
+        raise EbbflowError(f"{keys} is no list of keys: give a JSON list of texts")
+    return listed
 
 
 def _buffers_of(strategy: Factory) -> Callable[[str], bool]:

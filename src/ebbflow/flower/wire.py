@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.types import Layout, ModelState, State
+from ebbflow.core.types import Layout, Model, ModelState, State
 from ebbflow.core.vector import flatten, unflatten
 
 IsBuffer = Callable[[str], bool]
@@ -114,6 +114,18 @@ def form_of(arrays: ArrayRecord, is_buffer: IsBuffer = running_statistics) -> Fo
         counters=counters,
         vector=torch.float64 if every_double else torch.float32,
     )
+
+
+def model_arrays(model: Model, state: ModelState) -> ArrayRecord:
+    """Return a state of one of ebbflow's models as arrays, by the names of its tensors."""
+    named = unflatten(state.theta, model.layout) | unflatten(state.buffers, model.buffer_layout)
+    return vectors(named)
+
+
+def model_state(model: Model, arrays: ArrayRecord) -> ModelState:
+    """Return the state of one of ebbflow's models that arrays hold."""
+    named = tensors(arrays)
+    return ModelState(flatten(named, model.layout), flatten(named, model.buffer_layout))
 
 
 def vectors(named: Mapping[str, Tensor]) -> ArrayRecord:
