@@ -13,10 +13,10 @@ from tests.cli.commands_of import COMMANDS, examples_of, options_of, parsed
 from tests.test_cli import TINY, ebbflow
 
 EVERY = sorted(COMMANDS)
-# They download, compute for long, listen, or need a run of another kind.
+# They download, compute for long, listen, or need a run of another kind or a federation.
 NOT_RUN = re.compile(
     r"data get|bound|privacy|new|doctor|(compare|run )(?!.*--dry-run)|"
-    r"watch|report|export|plot|extend"
+    r"watch|report|export|plot|extend|federate"
 )
 
 
@@ -101,7 +101,7 @@ def test_what_may_have_been_meant_is_said(words: str, sentence: str) -> None:
 
 
 def test_commands_that_print_facts_have_json() -> None:
-    silent = {"", "data", "trace", "history"}
+    silent = {"", "data", "trace", "history", "federate"}
     added = {"report", "watch", "export", "plot", "extend"}
     for name in COMMANDS.keys() - silent - added:
         assert "--json" in options_of(name), name

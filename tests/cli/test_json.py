@@ -70,6 +70,9 @@ COMMANDS = {
     "run --dry-run": "run --dry-run",
     "compare --dry-run": "compare --dry-run",
     "doctor": "doctor",
+    "federate status": "federate status wards",
+    "federate down": "federate down wards",
+    "federate clean": "federate clean wards",
 }
 
 
@@ -78,6 +81,9 @@ def test_the_keys_are_those_that_are_documented(
     name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if name.startswith("federate"):
+        (tmp_path / "wards").mkdir()
+        (tmp_path / "wards" / "federation.toml").touch()
     (tmp_path / "trace.csv").write_text("time,device,event\n0,a,join\n3,b,join\n5,a,leave\n")
     words = COMMANDS[name].replace("RUN", str(run)).replace("TRACE", "trace.csv").split()
     answer = ebbflow(*words, "--json")
@@ -87,7 +93,8 @@ def test_the_keys_are_those_that_are_documented(
 
 
 def test_every_documented_command_is_tried() -> None:
-    tried = {*COMMANDS, "run", "compare", "extend", "privacy"}
+    # The last two need Flower: tests/flower/test_launcher.py tries them.
+    tried = {*COMMANDS, "run", "compare", "extend", "privacy", "federate up", "federate node"}
     assert documented().keys() == tried
 
 

@@ -14,6 +14,7 @@ from ebbflow.cli import (
     experiments,
     export,
     extend,
+    federate_runs,
     folders,
     history,
     metrics,
@@ -66,6 +67,7 @@ app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.add_typer(trace.app, name="trace")
 app.add_typer(history.app, name="history")
+app.add_typer(federate_runs.app, name="federate")
 app.add_typer(folders.app)
 app.add_typer(bound.app)
 app.add_typer(costs.app)

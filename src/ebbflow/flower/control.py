@@ -8,6 +8,7 @@ and because ``flwr run`` rewrites the app's ``pyproject.toml`` and looks into th
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.federation_settings import Setting
 from ebbflow.flower.programs import private_environment, require_flower
 
-Setting = str | int | float | bool
-"""A value of an app's own settings, ``[tool.flwr.app.config]``."""
 ONLINE = "online"
 FINISHED, COMPLETED = "finished", "completed"
 
@@ -119,7 +119,9 @@ class Control:
             from flwr.proto.control_pb2 import StartRunRequest  # noqa: PLC0415
             from flwr.supercore.fab import Fab  # noqa: PLC0415
         try:
-            content = build_fab_from_disk(app)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower itself uses
+                content = build_fab_from_disk(app)
         except Exception as error:
             reason = getattr(error, "message", None) or error
             raise EbbflowError(f"{app} is no Flower app that can be sent: {reason}") from error

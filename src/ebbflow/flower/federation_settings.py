@@ -17,6 +17,7 @@ SETTINGS = "federation.toml"
 Port = Annotated[int, Field(ge=0, le=65535)]
 """The number of a port; 0 stands for any that is free, which is then kept."""
 Setting = str | int | float | bool
+"""A value that Flower passes to an app: of its run, or of one of its nodes."""
 
 
 class _Section(BaseModel):

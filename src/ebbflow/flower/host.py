@@ -3,10 +3,11 @@ r"""A node: Flower's SuperNode, watched over, with an executor that is ready at 
     python -m ebbflow.flower.host --server 192.0.2.7:8443 --root-certificates ca.crt --key node0 \
         --folder flwr/node0 --node-config "partition-id=0"
 
-The SuperNode is a child of this process and is started again when it ends unasked. A node that was
-killed cannot come back at once: for a minute the server takes it for one that is still there, and
-refuses it (Flower's exit code 305). It is tried again until it is let in. Whatever the SuperNode
-was doing is stopped first: two tasks of one node never run at the same time.
+The SuperNode is a child of this process and is started again when it ends unasked. For a minute the
+server takes a node that was killed for one that is still there, and would refuse it (Flower's exit
+code 305): so the server is told first that it was gone. If it is refused all the same, it is tried
+again until it is let in. Whatever the SuperNode was doing is stopped first: two tasks of one node
+never run at the same time.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from ebbflow.flower.executor import (
     say,
     until_told,
 )
+from ebbflow.flower.parting import say_gone
 from ebbflow.flower.ports import LOOPBACK, free_port
 from ebbflow.flower.programs import forget_apps, program
 
 STATE = "state.json"
+IN, JOINING, REFUSED, ENDED = "in", "joining", "refused", "ended"
+"""The states of a node."""
 _GRACE = 6.0
 _LOOK = 0.02
 """Seconds from one look at the SuperNode's log to the next."""
@@ -43,7 +47,7 @@ _BUSY = 1.0
 """For so many seconds after the SuperNode got a message, it is asked for tasks at every look."""
 _IDLE = 3.0
 """Otherwise it is asked after so many seconds, should its log not have told."""
-_WAITS = (1.0, 2.0, 4.0, 8.0, 10.0)
+_WAITS = (0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds from one start of the SuperNode to the next, as long as it does not get in."""
 _RECEIVED = b"Received successfully"
 """What the SuperNode writes when it has all of a message.
@@ -88,6 +92,11 @@ class Host:
         self._said = b""
         """What this SuperNode has written until it was in."""
         self._inside = False
+        before = node_state(settings.folder)
+        self._number = int(str(before.get("number", 0)))
+        """The number that the server has given to the node, once it was in."""
+        self._ghost = before.get("state") == IN
+        """Whether the server may take the node for one that is still there."""
         self._next_start = self._asked = 0.0
         self._received = -_BUSY
 
@@ -104,8 +113,8 @@ class Host:
         if not self._inside:
             self._said += news
             if found := _IN.search(self._said):
-                self._inside, self._tries = True, 0
-                self._tell("in", f"the node is in, with the number {int(found[1])}")
+                self._inside, self._tries, self._number = True, 0, int(found[1])
+                self._tell(IN, f"the node is in, with the number {self._number}")
         code = self._node.poll()
         if code is not None:
             self._ended(code, now)
@@ -128,10 +137,13 @@ class Host:
             except subprocess.TimeoutExpired:
                 self._node.kill()
                 self._node.wait()
-        self._tell("ended", "the node has left")
+        self._tell(ENDED, "the node has left")
 
     def _start(self, now: float) -> None:
         settings = self._settings
+        if self._ghost:
+            self._ghost = False
+            say_gone(settings.server, settings.root_certificates, settings.key, self._number)
         self._port = free_port()
         forget_apps(settings.folder)
         self._secret.unlink(missing_ok=True)
@@ -151,7 +163,10 @@ class Host:
             )
         self._executor = Executor(f"{LOOPBACK}:{self._port}", self._secret, CLIENT)
         self._said, self._inside = b"", False
-        self._tell("joining", f"asks {settings.server} to be let in")
+        if self._tries:
+            say(f"asks {settings.server} again")
+        else:
+            self._tell(JOINING, f"asks {settings.server} to be let in")
 
     def _ended(self, code: int, now: float) -> None:
         """Plan the next start of a SuperNode that has ended though nobody asked it to."""
@@ -162,6 +177,7 @@ class Host:
         wait = _WAITS[min(self._tries, len(_WAITS) - 1)]
         self._tries += 1
         self._next_start = now + wait
+        self._ghost = self._inside
         self._tell(*_reason(code, self._said, self._inside))
 
     def _read_log(self) -> bytes:
@@ -180,7 +196,7 @@ class Host:
 
     def _tell(self, state: str, sentence: str) -> None:
         say(sentence)
-        content = {"state": state, "says": sentence, "pid": os.getpid(), "at": time.time()}
+        content = {"state": state, "says": sentence, "pid": os.getpid(), "number": self._number}
         write_atomically(self._settings.folder / STATE, json.dumps(content).encode())
 
 
@@ -210,17 +226,17 @@ def _reason(code: int, said: bytes, inside: bool) -> tuple[str, str]:
     """Return the state of a node whose SuperNode has ended, and a sentence for its log."""
     number = _EXIT.findall(said)
     if code < 0:
-        return "joining", f"the SuperNode was ended by {signal.Signals(-code).name}: starting again"
+        return JOINING, f"the SuperNode was ended by {signal.Signals(-code).name}: starting again"
     if inside or not number:
-        return "joining", f"the SuperNode ended with code {code}: starting again"
+        return JOINING, f"the SuperNode ended with code {code}: starting again"
     if number[-1] == _REFUSED and _UNTRUSTED.search(said):
-        return "refused", "the server does not show the certificate that this node trusts: again"
+        return REFUSED, "the server does not show the certificate that this node trusts: again"
     if number[-1] == _REFUSED:
-        return "refused", (
+        return REFUSED, (
             "the server refuses this node: it was there less than a minute ago, or its key is not "
             "registered; again"
         )
-    return "refused", f"the SuperNode ended with Flower's exit code {number[-1].decode()}: again"
+    return REFUSED, f"the SuperNode ended with Flower's exit code {number[-1].decode()}: again"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,18 +13,19 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomli_w
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
-from ebbflow.flower.control import Control, NoAnswerError, SeenRun, Setting
+from ebbflow.flower.control import Control, NoAnswerError, SeenRun
 from ebbflow.flower.ending import ending_by_signals
 from ebbflow.flower.executor import SERVER
-from ebbflow.flower.federation_settings import FederationSettings, read_settings
+from ebbflow.flower.federation_settings import FederationSettings, Setting, read_settings
 from ebbflow.flower.folder import FederationFolder, node_name
-from ebbflow.flower.host import node_state
+from ebbflow.flower.host import IN, node_state
 from ebbflow.flower.ports import LOOPBACK, free_port, is_free
 from ebbflow.flower.processes import Child, Processes, end_all
 from ebbflow.flower.programs import (
@@ -46,6 +47,19 @@ START_SECONDS = 60.0
 """So long a process has to come up, on a machine that is busy with others."""
 _PORT_TRIES = 3
 _INTERVAL = 0.1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from if that is not the folder that its server is run from."""
+
+    server: str = ""
+    """Its server's gate, as host:port."""
+    authority: Path | None = None
+    """The certificate by which it knows its server."""
+    key: Path | None = None
+    config: Mapping[str, Setting] = field(default_factory=dict)
+    """What the app is told on this node, beside its number and its folder."""
 
 
 class Federation:
@@ -144,10 +158,12 @@ class Federation:
 
         self._listen(GATE, command, gate.host, gate.port)
 
-    def start_node(self, number: int) -> Child:
+    def start_node(self, number: int, origin: Origin | None = None) -> Child:
         """Start a node on this machine; `wait_for_nodes` says when it is in."""
         folder, name = self.folder, node_name(number)
-        folder.require(folder.authority, folder.key(number))
+        server, authority, key, told = self._origin(number, origin or Origin())
+        folder.require(authority, key)
+        self._refuse_running(name)
         self.processes.end([name], grace=0)  # what a node that was killed has left behind
         make_folder(folder.node_data(number))
         config = {
@@ -155,27 +171,28 @@ class Federation:
             "num-partitions": max(self.settings.nodes.count, number + 1),
             "folder": str(folder.node_data(number)),
             **self.settings.nodes.config,
+            **told,
         }
         command = [
-            *(*self._python, "ebbflow.flower.host", "--server", self.address),
-            *("--root-certificates", str(folder.authority), "--key", str(folder.key(number))),
+            *(*self._python, "ebbflow.flower.host", "--server", server),
+            *("--root-certificates", str(authority), "--key", str(key)),
             *("--folder", str(folder.node_home(number))),
             *("--log", str(folder.log(f"{name}-supernode"))),
             *("--node-config", written(config)),
         ]
         for module in self.settings.nodes.preload:
             command += ["--preload", module]
-        (folder.node_home(number) / "state.json").unlink(missing_ok=True)
         return self._start(name, command, folder.node_home(number), _NODES)
 
     def wait_for_nodes(self, numbers: Iterable[int], seconds: float = 150.0) -> None:
         """Wait until nodes are in; one that was killed less than a minute ago takes that long."""
         until = time.monotonic() + seconds
         for number in numbers:
-            home, name = self.folder.node_home(number), node_name(number)
-            while (state := node_state(home)).get("state") != "in":
-                if self.processes.running(name) is None:
-                    raise EbbflowError(f"{name} has ended: see {self.folder.log(name)}")
+            name = node_name(number)
+            while (host := self.processes.running(name)) is not None:
+                state = node_state(self.folder.node_home(number))
+                if state.get("pid") == host.pid and state.get("state") == IN:
+                    break
                 if time.monotonic() > until:
                     said = state.get("says", "it has not begun")
                     raise EbbflowError(
@@ -183,6 +200,8 @@ class Federation:
                         f"{self.folder.log(f'{name}-supernode')}"
                     )
                 time.sleep(_INTERVAL)
+            else:
+                raise EbbflowError(f"{name} has ended: see {self.folder.log(name)}")
 
     def stop_node(self, number: int) -> None:
         """Let a node leave; the server knows at once."""
@@ -239,7 +258,26 @@ class Federation:
 
     def down(self) -> list[str]:
         """End everything; return the names of what was running."""
-        return self.processes.end_all()
+        return end_all(self.folder.path) if self._processes is None else self._processes.end_all()
+
+    def _origin(self, number: int, given: Origin) -> tuple[str, Path, Path, Mapping[str, Setting]]:
+        """Return a node's server, authority, key and settings, as given or as in this folder."""
+        if not given.server and GATE not in self.folder.ports() and not self.settings.gate.port:
+            raise EbbflowError(
+                f"{self.folder.path} was never taken up, so node {number} knows no server: "
+                f"`ebbflow federate up {self.folder.path}`, or name its server by --server"
+            )
+        authority = given.authority or self.folder.authority
+        key = given.key or self.folder.key(number)
+        return given.server or self.address, authority.absolute(), key.absolute(), given.config
+
+    def _refuse_running(self, name: str) -> None:
+        found = self.processes.running(name)
+        if found is not None:
+            raise EbbflowError(
+                f"{name} of {self.folder.path} is already running (process {found.pid}): "
+                f"`ebbflow federate down {self.folder.path}` ends all of them"
+            )
 
     def _start(self, name: str, command: list[str], home: Path, layer: int | None = None) -> Child:
         make_folder(home)

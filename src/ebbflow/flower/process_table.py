@@ -30,7 +30,7 @@ _PARENT, _SESSION, _STARTED = 1, 3, 19
 
 
 @dataclass(frozen=True)
-class Running:
+class LiveProcess:
     """A process that is running."""
 
     pid: int
@@ -40,7 +40,7 @@ class Running:
     """When it began, in a form that is only compared."""
 
 
-def find(pid: int) -> Running | None:
+def find(pid: int) -> LiveProcess | None:
     """Return a process by its number, or None if there is none that runs."""
     if not _has_proc():
         return next(iter(_listed(["-p", str(pid)])), None)
@@ -52,10 +52,10 @@ def find(pid: int) -> Running | None:
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _STARTED or fields[0] in _ENDED:
         return None
-    return Running(pid, int(fields[_PARENT]), int(fields[_SESSION]), _boot() + fields[_STARTED])
+    return LiveProcess(pid, int(fields[_PARENT]), int(fields[_SESSION]), _boot() + fields[_STARTED])
 
 
-def everything() -> list[Running]:
+def everything() -> list[LiveProcess]:
     """Return all processes that are running."""
     if not _has_proc():
         return _listed(["-ax"])
@@ -69,7 +69,7 @@ def is_running(pid: int, started: str) -> bool:
     return found is not None and found.started == started
 
 
-def marked(mark: str, among: Iterable[Running], name: str | None = None) -> list[Running]:
+def marked(mark: str, among: Iterable[LiveProcess], name: str | None = None) -> list[LiveProcess]:
     """Return the processes whose environment carries the mark, of one part or of all."""
     wanted = {f"{MARK}={mark}"} | ({f"{PART}={name}"} if name is not None else set())
     if not _has_proc():
@@ -79,9 +79,9 @@ def marked(mark: str, among: Iterable[Running], name: str | None = None) -> list
     return [each for each in among if entries <= _environment(each.pid)]
 
 
-def descendants(roots: Iterable[Running], among: Iterable[Running]) -> list[Running]:
+def descendants(roots: Iterable[LiveProcess], among: Iterable[LiveProcess]) -> list[LiveProcess]:
     """Return the children of processes, their children, and so on; not the roots themselves."""
-    children: dict[int, list[Running]] = {}
+    children: dict[int, list[LiveProcess]] = {}
     for each in among:
         children.setdefault(each.parent, []).append(each)
     waiting, found = list(roots), []
@@ -99,7 +99,7 @@ def descendants(roots: Iterable[Running], among: Iterable[Running]) -> list[Runn
     return found
 
 
-def send(process: Running, number: signal.Signals) -> bool:
+def send(process: LiveProcess, number: signal.Signals) -> bool:
     """Send a signal to exactly this process; return whether it was still there.
 
     The kernel's handle for a process is taken before its start is compared: even if the process
@@ -151,7 +151,7 @@ def _ps(arguments: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _listed(which: list[str]) -> list[Running]:
+def _listed(which: list[str]) -> list[LiveProcess]:
     """Return processes as ``ps`` lists them."""
     row = re.compile(r"\s*(\d+)\s+(\d+)\s+(\w+)\s+(\S+)\s+(.*\S)\s*")
     found = []
@@ -160,7 +160,7 @@ def _listed(which: list[str]) -> list[Running]:
     for line in _ps([*which, "-o", "pid=,ppid=,pgid=,state=,lstart="]):
         parts = row.fullmatch(line)
         if parts is not None and parts[4][0] not in _ENDED:
-            found.append(Running(int(parts[1]), int(parts[2]), int(parts[3]), parts[5]))
+            found.append(LiveProcess(int(parts[1]), int(parts[2]), int(parts[3]), parts[5]))
     return found
 
 

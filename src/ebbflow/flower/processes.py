@@ -31,7 +31,7 @@ from ebbflow.core.files import TEMPORARY, make_folder, write_atomically
 from ebbflow.flower.process_table import (
     MARK,
     PART,
-    Running,
+    LiveProcess,
     descendants,
     everything,
     find,
@@ -44,6 +44,8 @@ RECORDS = "processes.json"
 LOCK = ".processes.lock"
 GRACE = 10.0
 """Seconds that a process has between the request to end and its end. Flower takes up to five."""
+_LEFTOVERS = 3.0
+"""Seconds that those have which their parents should have ended."""
 _LAST = 10.0
 """Seconds after which one that was killed and is still there will never go."""
 _INTERVAL = 0.05
@@ -174,9 +176,9 @@ class Processes:
         wanted = set(names)
         chosen = [each for each in self.records() if each.name in wanted]
         running = [each.name for each in chosen if each.running]
-        known: list[Running] = []
+        known: list[LiveProcess] = []
 
-        def alive() -> list[Running]:
+        def alive() -> list[LiveProcess]:
             table = everything()
             roots = [*known, *_those(chosen)]
             for name in wanted:
@@ -186,7 +188,15 @@ class Processes:
             known[:] = [each for each in family if is_running(each.pid, each.started)]
             return known
 
-        _end(alive, grace)
+        if grace > 0:
+            # Each first ends what it has started in its own way: a SuperNode that is asked twice to
+            # end does so at once, and does not tell the SuperLink that it leaves.
+            _end(lambda: _those(chosen), grace)
+        alive()
+        if grace > 0:
+            # What they have started is theirs to end: Flower dies at once of a second SIGTERM.
+            _end(lambda: _those(chosen), grace)
+        _end(alive, min(grace, _LEFTOVERS))
         self._reap()
         return running
 
@@ -227,7 +237,7 @@ def end_all(folder: Path, grace: float = GRACE) -> list[str]:
     Returns the names of those that were running. Layer by layer from the top each gets SIGTERM and
     some seconds, then SIGKILL. The record goes last: whoever is interrupted here may do it again.
     """
-    if not folder.is_dir():
+    if not (folder / RECORDS).exists():
         return []
     with FileLock(folder / LOCK):
         kept = _read(folder)
@@ -238,7 +248,7 @@ def end_all(folder: Path, grace: float = GRACE) -> list[str]:
         for layer in sorted({each.layer for each in kept.records}, reverse=True):
             chosen = [each for each in kept.records if each.layer == layer]
             _end(lambda chosen=chosen: _those(chosen), grace)  # type: ignore[misc]
-        _end(lambda: _belonging(kept), grace)
+        _end(lambda: _belonging(kept), min(grace, _LEFTOVERS))
         (folder / RECORDS).unlink()
         for path in folder.glob(f".{RECORDS}.*.tmp"):  # of a launcher that was killed writing it
             if TEMPORARY.fullmatch(path.name):
@@ -246,13 +256,13 @@ def end_all(folder: Path, grace: float = GRACE) -> list[str]:
     return names
 
 
-def _those(records: Iterable[Record]) -> list[Running]:
+def _those(records: Iterable[Record]) -> list[LiveProcess]:
     """Return the recorded processes that are running."""
     found = ((each, find(each.pid)) for each in records)
     return [now for each, now in found if now is not None and now.started == each.started]
 
 
-def _belonging(kept: _Kept) -> list[Running]:
+def _belonging(kept: _Kept) -> list[LiveProcess]:
     """Return everything that runs and belongs to a federation."""
     table = everything()
     mine = _lineage(table)
@@ -260,7 +270,7 @@ def _belonging(kept: _Kept) -> list[Running]:
     return [each for each in {*roots, *descendants(roots, table)} if each.pid not in mine]
 
 
-def _lineage(table: Iterable[Running]) -> set[int]:
+def _lineage(table: Iterable[LiveProcess]) -> set[int]:
     """Return this process and those above it: a federation cannot end who is ending it."""
     parents = {each.pid: each.parent for each in table}
     found, pid = set(), os.getpid()
@@ -270,7 +280,7 @@ def _lineage(table: Iterable[Running]) -> set[int]:
     return found
 
 
-def _end(alive: Callable[[], list[Running]], grace: float) -> None:
+def _end(alive: Callable[[], list[LiveProcess]], grace: float) -> None:
     """Ask processes to end, and end them if they have not after a while: at once, if that is 0.
 
     ``alive`` is asked again and again: a process may start others until its last moment.
