@@ -467,6 +467,30 @@ def test_nodes_are_told_to_come_again_while_the_superlink_is_down(
     assert len(behind.arrived) == 2
 
 
+def test_a_superlink_that_ends_does_not_wait_for_the_gate(certificates: Certificates) -> None:
+    """Flower's would wait for half a minute, as long as asyncio gives TLS to say farewell."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        gate(listening.getsockname()[1], certificates) as port,
+        ThreadPoolExecutor() as pool,
+    ):
+        asked = [pool.submit(post, port, certificates=certificates)]
+        with context.wrap_socket(listening.accept()[0], server_side=True) as first:
+            for again in (True, False):
+                while not first.recv(65536).endswith(b"body"):
+                    pass
+                first.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                assert asked.pop().result().status_code == 200
+                if again:  # at once, and so on the same connection
+                    asked.append(pool.submit(post, port, certificates=certificates))
+            began = time.monotonic()
+            first.settimeout(10)
+            assert first.recv(65536) == b"", "the gate has closed it"
+            assert time.monotonic() - began < 5
+
+
 def test_a_superlink_that_takes_too_long_is_not_waited_for() -> None:
     with standing(StandIn(delay=3)) as to, gate(to, limits=QUICK) as port:
         began = time.monotonic()

@@ -110,17 +110,21 @@ class GateServer:
         # Only who runs a gate needs what comes with Flower.
         from ebbflow.flower.gate_journal import Journal  # noqa: PLC0415
         from ebbflow.flower.gate_listener import Listener, new_loop  # noqa: PLC0415
-        from ebbflow.flower.gate_service import Gate, superlink_client  # noqa: PLC0415
+        from ebbflow.flower.gate_service import Gate  # noqa: PLC0415
+        from ebbflow.flower.gate_superlink import SuperLink  # noqa: PLC0415
 
         limits, journal = self._settings.limits, Journal()
         scheme = "http" if self._inside is None else "https"
 
         async def serve() -> None:
-            async with superlink_client(self._inside, limits) as client:
-                gate = Gate(f"{scheme}://{self._settings.to}", client, limits, journal)
-                self._listener = Listener(gate, self._outside, limits, journal, announce)
-                self._listener.should_exit = self._stopped
+            superlink = SuperLink(f"{scheme}://{self._settings.to}", self._inside, limits)
+            gate = Gate(superlink, limits, journal)
+            self._listener = Listener(gate, self._outside, limits, journal, announce)
+            self._listener.should_exit = self._stopped
+            try:
                 await self._listener.serve([self._listening])
+            finally:
+                await superlink.aclose()
 
         with asyncio.Runner(loop_factory=lambda: new_loop(limits, journal)) as runner:
             runner.run(serve())

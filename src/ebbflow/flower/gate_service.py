@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -22,22 +21,10 @@ from ebbflow.flower.gate_rules import (
     RefusedError,
     admit,
 )
+from ebbflow.flower.gate_superlink import SuperLink
 
 _LINGER_SECONDS = 3.0
 """So long the rest of a refused body is read and dropped: who is still sending hears no answer."""
-_KEPT_OPEN_SECONDS = 2.0
-"""For a connection to the SuperLink that is not used; it closes them itself after five."""
-_CONNECT_SECONDS = 10.0
-"""For a connection to the SuperLink, and for one that is free if all are in use."""
-_UNREACHABLE = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.ReadError,
-    httpx.WriteError,
-    httpx.WriteTimeout,
-    httpx.CloseError,
-    httpx.RemoteProtocolError,
-)
 
 
 class _GoneError(Exception):
@@ -48,32 +35,11 @@ class _CutShortError(Exception):
     """An answer cannot be finished; closing the connection tells the node so."""
 
 
-def superlink_client(root_certificates: ssl.SSLContext | None, limits: Limits) -> httpx.AsyncClient:
-    """Return the gate's side of its connections to the SuperLink."""
-    return httpx.AsyncClient(
-        # Without it, a proxy named in the environment would get all that nodes send.
-        trust_env=False,
-        follow_redirects=False,
-        verify=root_certificates if root_certificates is not None else False,
-        timeout=httpx.Timeout(
-            limits.answer_seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS
-        ),
-        limits=httpx.Limits(
-            max_connections=limits.requests,
-            max_keepalive_connections=limits.requests,
-            keepalive_expiry=_KEPT_OPEN_SECONDS,
-        ),
-    )
-
-
 class Gate:
     """An ASGI application that passes the requests of Flower's nodes on to a SuperLink."""
 
-    def __init__(
-        self, superlink: str, client: httpx.AsyncClient, limits: Limits, journal: Journal
-    ) -> None:
+    def __init__(self, superlink: SuperLink, limits: Limits, journal: Journal) -> None:
         self._superlink = superlink
-        self._client = client
         self._limits = limits
         self._journal = journal
         self._requests = 0
@@ -156,23 +122,12 @@ class Gate:
 
         request = httpx.Request(
             "POST",
-            self._superlink + admitted.path,
+            self._superlink.url + admitted.path,
             headers=_sent_on(admitted),
             content=bytes(begun) if len(begun) == admitted.length else content(),
         )
-        try:
-            response = await self._client.send(request, stream=True)
-            try:
-                await self._pass_back(response, answer)
-            finally:
-                await response.aclose()
-        except httpx.PoolTimeout as error:
-            raise RefusedError(503, "the SuperLink is busy") from error
-        except httpx.ReadTimeout as error:
-            raise RefusedError(504, "the SuperLink takes too long to answer") from error
-        except _UNREACHABLE as error:
-            said = str(error) or type(error).__name__
-            raise RefusedError(502, f"the SuperLink cannot be reached ({said})") from error
+        async with self._superlink.asked(request) as response:
+            await self._pass_back(response, answer)
 
     async def _pass_back(self, response: httpx.Response, answer: _Answer) -> None:
         headers = [
