@@ -52,13 +52,12 @@ def federation_scores(history: Path) -> list[RoundScore]:
     for event in read_lines(history / "events.jsonl"):
         if event["event"] == "session":
             members[1 + len(members)] = tuple(event["members"])
-    return [
-        RoundScore(
-            line["session"], line["round"], line["server"]["accuracy"], members[line["session"]]
-        )
-        for line in read_lines(history / "rounds.jsonl")
-        if line["server"]
-    ]
+    scores = []
+    for line in read_lines(history / "rounds.jsonl"):
+        if line["server"]:
+            session, accuracy = line["session"], line["server"]["accuracy"]
+            scores.append(RoundScore(session, line["round"], accuracy, members[session]))
+    return scores
 
 
 def rehearse(

@@ -74,8 +74,10 @@ def key_digest(public: Path) -> str:
 
 
 def divided_digits(nodes: int, seed: int = 0) -> Dataset:
-    """Return the packaged digits with owners: the first half of the nodes holds the digits below
-    five, the second half the others, and a node in the middle holds all.
+    """Return the packaged digits with owners.
+
+    The first half of the nodes holds the digits below five, the second half the others, and a node
+    in the middle holds all.
     """
     digits = load("digits")
     first, second = range((nodes + 1) // 2), range(nodes // 2, nodes)

@@ -129,6 +129,18 @@ class HistoryFolder:
                 os.truncate(self.path / name, kept)
 
 
+def final_theta(history: Path) -> Tensor:
+    """Return the model that a federation has reached, from its history folder."""
+    folder = HistoryFolder(history)
+    try:
+        found = folder.read()
+    finally:
+        folder.close()
+    if found is None:
+        raise EbbflowError(f"{history} holds no federation: name the history folder of one")
+    return found[1]["memory/model/theta"]
+
+
 def _tensors(path: Path, digest: str) -> dict[str, Tensor]:
     file = path.with_suffix(".safetensors")
     try:

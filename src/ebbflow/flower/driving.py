@@ -1,0 +1,140 @@
+"""Runs a federation's app on this machine from beginning to end, with nodes that take turns.
+
+The server's part of the app says in its records when a session is over. Then nodes that are not
+awaited in the next one leave, and those that are awaited come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.control import SeenRun
+from ebbflow.flower.federation_settings import Setting
+from ebbflow.flower.folder import node_name
+from ebbflow.flower.launcher import Federation
+from ebbflow.runs.records import read_lines
+
+Turns = tuple[frozenset[int], ...]
+"""The nodes that are awaited in each session, over and over; empty: all of them, always."""
+
+
+def turns_of(text: str) -> Turns:
+    """Return who is awaited in each session, from the app's setting ``turns``.
+
+    >>> [sorted(group) for group in turns_of("0 1 2, 2 3 4")]
+    [[0, 1, 2], [2, 3, 4]]
+    """
+    try:
+        groups = [frozenset(map(int, part.split())) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise EbbflowError(
+            f'turns = "{text}" in federation.toml names no nodes: write numbers, with commas '
+            'between sessions, as in "0 1 2, 2 3 4"'
+        ) from None
+    return tuple(groups)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a federation's server has written so far."""
+
+    history: Path
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return its events."""
+        return list(read_lines(self.history / "events.jsonl"))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return its rounds."""
+        return list(read_lines(self.history / "rounds.jsonl"))
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on from."""
+        return self.history.is_dir() and any(self.history.glob("checkpoint-*.json"))
+
+
+class Driver:
+    """Follows a run, and lets nodes of this machine come and go, if it has any."""
+
+    def __init__(self, federation: Federation, turns: Turns, tell: Callable[[str], None]) -> None:
+        self.federation, self.turns, self._tell = federation, turns, tell
+        self.recorded = Recorded(federation.folder.path / "run" / "history")
+        self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
+
+    def go(self, settings: dict[str, Setting] | None = None) -> SeenRun:
+        """Start the app, or follow it if it is running, until it ends."""
+        self._bring(self._session())
+        running = self._running()
+        if running is None:
+            folder = str(self.federation.folder.path / "run")
+            running = self.federation.submit({"folder": folder, **(settings or {})})
+        return self.federation.wait(running, watch=lambda seen: self._follow())
+
+    def _running(self) -> int | None:
+        with self.federation.control() as control:
+            return next((run.run_id for run in control.runs() if not run.finished), None)
+
+    def _session(self) -> int:
+        """Return the number of the session that goes on or comes next."""
+        over = sum(event["event"] == "over" for event in self.recorded.events())
+        return over + 1
+
+    def wanted(self, session: int) -> Sequence[int]:
+        """Return the nodes of a session."""
+        if not self.turns:
+            return range(self.federation.settings.nodes.count)
+        return sorted(self.turns[(session - 1) % len(self.turns)])
+
+    def _bring(self, session: int) -> None:
+        """Let the nodes of a session come, and the others leave."""
+        federation, wanted = self.federation, set(self.wanted(session))
+        if not self.local_nodes:
+            return
+        here = {
+            number
+            for number in federation.folder.public_keys()
+            if federation.processes.running(node_name(number))
+        }
+        for number in sorted(here - wanted):
+            self._tell(f"node {number} leaves")
+            federation.stop_node(number)
+        for number in sorted(wanted - here):
+            self._tell(f"node {number} comes")
+            federation.start_node(number)
+        federation.wait_for_nodes(sorted(wanted - here))
+
+    def _follow(self) -> None:
+        """Tell what is new, and change the nodes when a session is over."""
+        events, rounds = self.recorded.events(), self.recorded.rounds()
+        # A server that goes on cuts its records back to its last checkpoint.
+        known_events = min(self._told[0], len(events))
+        known_rounds = min(self._told[1], len(rounds))
+        self._told = len(events), len(rounds)
+        for line in rounds[known_rounds:]:
+            if line["round"]:
+                self._tell(_said(line))
+        for event in events[known_events:]:
+            self._tell(event["said"])
+        if any(event["event"] == "over" for event in events[known_events:]):
+            last = int(self.federation.settings.run.get("sessions", 0))
+            if not last or self._session() <= last:
+                self._bring(self._session())
+
+
+def _said(line: dict[str, Any]) -> str:
+    """Return a round as a sentence."""
+    scores = ", ".join(
+        f"{name} {value:.4g}"
+        for metrics in (line["server"], line["evaluate"])
+        for name, value in metrics.items()
+        if isinstance(value, int | float)
+    )
+    used = f"{len(line['used'])} of {line['asked']} updates"
+    return f"session {line['session']}, round {line['round']}: {used}, {line['seconds']:.1f} s" + (
+        f", {scores}" if scores else ""
+    )
