@@ -61,8 +61,16 @@ class Recorded:
 class Driver:
     """Follows a run, and lets nodes of this machine come and go, if it has any."""
 
-    def __init__(self, federation: Federation, turns: Turns, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        turns: Turns,
+        tell: Callable[[str], None],
+        *,
+        local_nodes: bool = True,
+    ) -> None:
         self.federation, self.turns, self._tell = federation, turns, tell
+        self.local_nodes = local_nodes
         self.recorded = Recorded(federation.folder.path / "run" / "history")
         self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
 
@@ -81,8 +89,7 @@ class Driver:
 
     def _session(self) -> int:
         """Return the number of the session that goes on or comes next."""
-        over = sum(event["event"] == "over" for event in self.recorded.events())
-        return over + 1
+        return 1 + len([event for event in self.recorded.events() if event["event"] == "over"])
 
     def wanted(self, session: int) -> Sequence[int]:
         """Return the nodes of a session."""

@@ -24,7 +24,7 @@ def federation_picture(scores: Sequence[Score], path: Path, title: str) -> None:
         own = list(rows)
         places = [at + number for number in range(len(own))]
         above.plot(places, [score[2] for score in own], marker="o", ms=3.5, color="#0072b2")
-        above.annotate(f"session {session}", (places[0], 2), fontsize=8, color="#555555")
+        above.annotate(f"session {session}", (places[0], 94), fontsize=8, color="#555555")
         for device in own[0][3]:
             below.barh(
                 everybody.index(device),
@@ -37,7 +37,7 @@ def federation_picture(scores: Sequence[Score], path: Path, title: str) -> None:
         if at < len(scores):
             for axis in (above, below):
                 axis.axvline(at - 0.5, color="#bbbbbb", lw=0.8)
-    above.set(ylim=(0, 100), ylabel="accuracy (%)", title=title)
+    above.set(xlim=(-0.6, at - 0.4), ylim=(0, 100), ylabel="accuracy (%)", title=title)
     below.set(
         yticks=range(len(everybody)), ylabel="device", xlabel="rounds; each session from its start"
     )
