@@ -209,13 +209,18 @@ def _driver(federation: Federation, *, nodes: bool) -> Driver:
 
 def _followed(driver: Driver) -> None:
     """Follow a run to its end, and say what to do if it has failed."""
-    seen = driver.go()
+    from ebbflow.flower.driving import ServerDiedError
+
+    folder = driver.federation.folder
+    resume = f"`ebbflow federate resume {shlex.quote(str(folder.path))}`"
+    try:
+        seen = driver.go()
+    except ServerDiedError as error:
+        raise EbbflowError(f"{error} by {resume}") from None
     if seen.outcome != "completed":
-        folder = driver.federation.folder
         raise EbbflowError(
             f"the app ended early ({seen.outcome}{': ' if seen.details else ''}{seen.details}): "
-            f"see {folder.log('executor')}, then "
-            f"`ebbflow federate resume {shlex.quote(str(folder.path))}`"
+            f"see {folder.log('executor')}, then {resume}"
         )
 
 

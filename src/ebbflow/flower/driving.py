@@ -6,6 +6,7 @@ awaited in the next one leave, and those that are awaited come.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,11 @@ from ebbflow.flower.control import SeenRun
 from ebbflow.flower.federation_settings import Setting
 from ebbflow.flower.folder import node_name
 from ebbflow.flower.launcher import Federation
+from ebbflow.flower.saving import is_written_to
 from ebbflow.runs.records import read_lines
+
+DEAD = 3.0
+"""Seconds after which a server that has let go of its folder, and not finished, is given up."""
 
 Turns = tuple[frozenset[int], ...]
 """The nodes that are awaited in each session, over and over; empty: all of them, always."""
@@ -58,6 +63,13 @@ class Recorded:
         return self.history.is_dir() and any(self.history.glob("checkpoint-*.json"))
 
 
+class ServerDiedError(EbbflowError):
+    """The server's part of the app is gone, and its run is not over."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(f"the server's part of the app has died: see {log}, and resume")
+
+
 class Driver:
     """Follows a run, and lets nodes of this machine come and go, if it has any."""
 
@@ -71,6 +83,7 @@ class Driver:
     ) -> None:
         self.federation, self.turns, self._tell = federation, turns, tell
         self.local_nodes = local_nodes
+        self._alive, self._seen = False, 0.0
         self.recorded = Recorded(federation.folder.path / "run" / "history")
         self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
 
@@ -84,8 +97,15 @@ class Driver:
         return self.federation.wait(running, watch=lambda seen: self._follow())
 
     def _running(self) -> int | None:
+        """Return the run that is under way; one whose server is dead is ended."""
+        alive = is_written_to(self.recorded.history)
         with self.federation.control() as control:
-            return next((run.run_id for run in control.runs() if not run.finished), None)
+            for run in control.runs():
+                if not run.finished and alive:
+                    return run.run_id
+                if not run.finished:  # Flower would notice after a minute
+                    control.stop_run(run.run_id)
+        return None
 
     def _session(self) -> int:
         """Return the number of the session that goes on or comes next."""
@@ -115,8 +135,17 @@ class Driver:
             federation.start_node(number)
         federation.wait_for_nodes(sorted(wanted - here))
 
+    def _notice_death(self) -> None:
+        """Raise an error if the server's part of the app has died, long before Flower says so."""
+        now = time.monotonic()
+        if is_written_to(self.recorded.history):
+            self._alive, self._seen = True, now
+        elif self._alive and now - self._seen > DEAD:
+            raise ServerDiedError(self.federation.folder.log("executor"))
+
     def _follow(self) -> None:
         """Tell what is new, and change the nodes when a session is over."""
+        self._notice_death()
         events, rounds = self.recorded.events(), self.recorded.rounds()
         # A server that goes on cuts its records back to its last checkpoint.
         known_events = min(self._told[0], len(events))

@@ -129,6 +129,18 @@ class HistoryFolder:
                 os.truncate(self.path / name, kept)
 
 
+def is_written_to(history: Path) -> bool:
+    """Whether a server is at work on a history folder now."""
+    if not (history / records.LOCK).exists():
+        return False
+    lock = FileLock(history / records.LOCK)
+    try:
+        with lock.acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
 def final_theta(history: Path) -> Tensor:
     """Return the model that a federation has reached, from its history folder."""
     folder = HistoryFolder(history)

@@ -1,0 +1,1 @@
+"""Trials of real federations on this machine: python -m benchmarks.federation PART..."""
