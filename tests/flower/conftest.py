@@ -15,4 +15,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(opening, "WAIT", 0.001)
     monkeypatch.setattr(running, "WAIT", 0.001)
-    monkeypatch.setattr(crowd, "POLL", 0.01)
+    monkeypatch.setattr(crowd, "POLL", 0.002)
+    monkeypatch.setattr(crowd, "SHARE", 0.0)
+    monkeypatch.setattr(crowd, "LATE_POLL", 0.002)
+    monkeypatch.setattr(crowd, "LINGER", 1.0)

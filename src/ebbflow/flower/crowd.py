@@ -9,19 +9,28 @@ again that still has work to do.
 from __future__ import annotations
 
 import hashlib
+import math
+import queue
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from logging import DEBUG
 from typing import NamedTuple
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from flwr.supercore import log
 
 POLL = 0.2
-"""Seconds between two looks for replies."""
+"""Seconds between two looks for the reply of a node, where few are asked."""
+SHARE = 0.1
+"""Seconds between two looks for any reply: of 50 nodes, each is looked after every five seconds."""
+LATE_POLL = 2.0
+"""Seconds between two looks for a reply that is late."""
 OUTAGE = 2.0
-"""A look that takes longer than this many seconds has waited for a SuperLink that was away; the
-deadline moves by as long, because no node could answer meanwhile."""
+"""If the SuperLink takes longer than so many seconds to answer, it was away; the deadline moves by
+as long, because no node could answer meanwhile."""
 LINGER = 60.0
 """Seconds after the deadline, beside another deadline's time, during which a late reply is still
 accepted by the SuperLink, so that a node is known to be free again."""
@@ -73,20 +82,46 @@ def key_of(public_key: bytes, node_id: int) -> str:
     return f"node {node_id}"
 
 
+class _Waiting(threading.Thread):
+    """Waits for the reply of one node, for as long as it may take.
+
+    A node announces its reply before it sends it. If it dies in between, whoever pulls the reply
+    waits for minutes; so nobody else's reply is pulled with it.
+    """
+
+    def __init__(
+        self, grid: Grid, message: str, node: int, arrived: queue.Queue[_Arrived], every: float
+    ) -> None:
+        super().__init__(name=f"reply of node {node}", daemon=True)
+        self._grid, self._message, self._arrived = grid, message, arrived
+        self.node, self.every = node, every
+        self.until = math.inf
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Look for the reply again and again."""
+        while not self.over.is_set() and time.monotonic() < self.until:
+            try:
+                replies = list(self._grid.pull_messages([self._message]))
+            except Exception as error:  # the SuperLink is away, or refuses; it may be back soon
+                log(DEBUG, "no reply of node %s yet: %s", self.node, error)
+                replies = []
+            if replies:
+                self._arrived.put((self.node, replies[0]))
+                break
+            self.over.wait(self.every)
+        self.over.set()
+
+
+_Arrived = tuple[int, Message]
+
+
 class Crowd:
     """The nodes behind a grid, asked with a deadline."""
 
-    def __init__(
-        self,
-        grid: Grid,
-        devices: Devices,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, grid: Grid, devices: Devices) -> None:
         self.grid, self.devices = grid, devices
-        self._clock, self._sleep = clock, sleep
-        self._outstanding: dict[int, str] = {}  # by node: the message that it has not answered
+        self._late: dict[int, _Waiting] = {}  # by node: what it has not answered in time
 
     def present(self) -> dict[int, Present]:
         """Return the nodes with a recent heartbeat, by the numbers of their devices."""
@@ -101,13 +136,12 @@ class Crowd:
         return {one.device: one for one in sorted(found)}
 
     def busy(self) -> frozenset[int]:
-        """Return the ids of the nodes that still work on something they were asked before."""
-        if self._outstanding:
-            waiting = {message: node for node, message in self._outstanding.items()}
-            for reply in self.grid.pull_messages(list(waiting)):
-                # Whatever it says, and if only that the message has expired: the node is free.
-                self._outstanding.pop(waiting[reply.metadata.reply_to_message_id], None)
-        return frozenset(self._outstanding)
+        """Return the ids of the nodes that still work on something they were asked before.
+
+        Whatever a late reply says, and if only that the message has expired: the node is free.
+        """
+        self._late = {n: one for n, one in self._late.items() if not one.over.is_set()}
+        return frozenset(self._late)
 
     def ask(
         self, messages: Iterable[Message], numbers: Mapping[int, int], deadline: float
@@ -120,35 +154,58 @@ class Crowd:
             deadline: The most seconds to wait.
         """
         messages = list(messages)
+        if not messages:
+            return Answers({}, {}, ())
         for message in messages:
             message.metadata.ttl = 2 * deadline + LINGER
-        began = self._clock()
-        sent = zip(self.grid.push_messages(messages), messages, strict=True) if messages else ()
-        waiting = {key: m.metadata.dst_node_id for key, m in sent if key}
-        replies: dict[int, Message] = {}
-        failed = {
-            numbers[m.metadata.dst_node_id]: "the SuperLink refused the message"
-            for m in messages
-            if m.metadata.dst_node_id not in waiting.values()
+        keys = list(self.grid.push_messages(messages))
+        arrived: queue.Queue[_Arrived] = queue.Queue()
+        every = max(POLL, SHARE * len(messages))
+        nodes = [message.metadata.dst_node_id for message in messages]
+        waiting = {
+            node: _Waiting(self.grid, key, node, arrived, every)
+            for key, node in zip(keys, nodes, strict=True)
+            if key
         }
-        while waiting:
-            asked = self._clock()
-            arrived = self.grid.pull_messages(list(waiting))
-            for reply in arrived:
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                if reply.has_error():
-                    failed[numbers[node]] = reason_of(reply)
-                else:
-                    replies[numbers[node]] = reply
-            now = self._clock()
-            if now - asked > OUTAGE:
-                began += now - asked
-            if not waiting or now - began >= deadline:
-                break
-            self._sleep(min(POLL, max(0.0, deadline - (now - began))))
-        self._outstanding |= {node: message for message, node in waiting.items()}
-        late = tuple(sorted(numbers[node] for node in waiting.values()))
+        failed = {
+            numbers[node]: "the SuperLink refused the message"
+            for node in nodes
+            if node not in waiting
+        }
+        replies: dict[int, Message] = {}
+        for one in waiting.values():
+            one.start()
+        for node, reply in self._arriving(arrived, len(waiting), deadline):
+            del waiting[node]
+            if reply.has_error():
+                failed[numbers[node]] = reason_of(reply)
+            else:
+                replies[numbers[node]] = reply
+        for one in waiting.values():
+            one.every, one.until = LATE_POLL, time.monotonic() + deadline + LINGER
+        self._late |= waiting
+        late = tuple(sorted(numbers[node] for node in waiting))
         return Answers(dict(sorted(replies.items())), dict(sorted(failed.items())), late)
+
+    def _arriving(
+        self, arrived: queue.Queue[_Arrived], count: int, deadline: float
+    ) -> Iterator[_Arrived]:
+        """Yield replies as they come, until all are there or the time is over."""
+        until = time.monotonic() + deadline
+        asked = time.monotonic()
+        while count:
+            try:
+                yield arrived.get(timeout=min(POLL, max(0.001, until - time.monotonic())))
+                count -= 1
+                continue
+            except queue.Empty:
+                now = time.monotonic()
+            if now - asked > OUTAGE / 2:
+                self.grid.get_node_ids()  # is the SuperLink there?
+                asked = time.monotonic()
+                until += asked - now if asked - now > OUTAGE else 0.0
+            if time.monotonic() >= until:
+                return
 
 
 def reason_of(reply: Message) -> str:
