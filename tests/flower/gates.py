@@ -145,6 +145,7 @@ class _HastyLoop(asyncio.SelectorEventLoop):
 def standing(app: Any, certificates: Certificates | None = None, port: int = 0) -> Iterator[int]:
     """Run an ASGI application in a thread as Flower runs its own, and yield its port."""
     listening = socket.create_server(("127.0.0.1", port))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(
         app,
         lifespan="off",

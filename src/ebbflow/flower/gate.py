@@ -175,12 +175,15 @@ def _bound(address: Address) -> socket.socket:
     host = _addresses(address.host)[0]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, address.port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host, address.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise EbbflowError(
             f"--listen {address}: the gate cannot listen there ({error.strerror}): choose a free "
             "port, and an address of this machine"
         ) from error
+    # asyncio does this only for sockets that it has made itself, and answers would wait 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _towards_nodes(settings: GateSettings) -> ssl.SSLContext | None:
