@@ -14,14 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ebbflow.flower.driving import Driver, ServerDiedError, turns_of
-from ebbflow.flower.folder import node_name
-from ebbflow.flower.launcher import LINK, Federation, clean, taken_up
-from ebbflow.flower.making import divided_digits, make_federation
-from ebbflow.flower.process_table import descendants, everything
+from ebbflow.flower.launch.driving import Driver, ServerDiedError, turns_of
+from ebbflow.flower.launch.folder import node_name
+from ebbflow.flower.launch.launcher import LINK, Federation, clean, taken_up
+from ebbflow.flower.launch.making import divided_digits, make_federation
+from ebbflow.flower.launch.process_table import descendants, everything
 from ebbflow.flower.saving import final_theta, is_written_to
 from ebbflow.flower.strategy import Local
 from ebbflow.rehearsing import federation_scores, model_digest, rehearse
@@ -122,7 +123,7 @@ class _ServerKiller(threading.Thread):
             if not is_written_to(history_of(self._here)):
                 time.sleep(0.1)
                 continue
-            time.sleep(self._draw.uniform(0.5, 14))
+            time.sleep(self._draw.uniform(2, 22))
             executor = self._here.processes.running("executor")
             table = everything()
             roots = [each for each in table if executor and each.pid == executor.pid]
@@ -225,16 +226,13 @@ def node_kills(say: Say, kills: int = 10, deadline: float = 20.0) -> list[dict[s
         def disturb() -> None:
             for session in range(1, kills + 1):
                 victim = draw.randrange(NODES)
-                log = here.folder.log(f"{node_name(victim)}-supernode")
-                _wait(lambda s=session: _session(here) >= s and len(_of(here, s)) >= 1)
-                before = log.read_text(errors="replace").count("Receiving: train")
-                _wait(
-                    lambda n=before: log.read_text(errors="replace").count("Receiving: train") > n
-                )
+                _wait(partial(_has_rounds, here, session, 1))
+                received = _received(here, victim)
+                _wait(partial(_has_received, here, victim, received + 1))
                 time.sleep(0.5)
                 here.kill(node_name(victim))
                 say(f"killed node {victim} in session {session}")
-                _wait(lambda s=session: len(_of(here, s)) >= 2)
+                _wait(partial(_has_rounds, here, session, 2))
                 here.start_node(victim)
                 killed.append({"session": session, "node": victim})
 
@@ -276,9 +274,18 @@ def _of(here: Federation, session: int) -> list[dict[str, Any]]:
     return [line for line in _rounds(here) if line["session"] == session]
 
 
-def _session(here: Federation) -> int:
-    events = Driver(here, (), lambda sentence: None).recorded.events()
-    return len([event for event in events if event["event"] == "session"])
+def _has_rounds(here: Federation, session: int, count: int) -> bool:
+    return len(_of(here, session)) >= count
+
+
+def _received(here: Federation, node: int) -> int:
+    """Return how many messages to train a node has received since it was first started."""
+    log = here.folder.log(f"{node_name(node)}-supernode")
+    return log.read_text(errors="replace").count("Receiving: train")
+
+
+def _has_received(here: Federation, node: int, count: int) -> bool:
+    return _received(here, node) >= count
 
 
 TRIALS = {

@@ -46,9 +46,10 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     examples = _examples()
     facts = examples.workload.facts
-    turn = int(message.content["config"]["server-round"]) - 1
+    content: Any = message.content
+    turn = int(content["config"]["server-round"]) - 1
     module = net(examples.workload)
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    module.load_state_dict(content["arrays"].to_torch_state_dict())
     module.train()
     optimiser = torch.optim.SGD(module.parameters(), facts["lr"], facts["momentum"])
     for x, y in examples.batches(turn, int(context.node_config["partition-id"])):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -43,10 +44,11 @@ def _arguments() -> Arguments:
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
-    config = message.content["config"]
+    content: Any = message.content
+    config = content["config"]
     turn = int(config["server-round"]) + int(config["done"])
     module = linear()
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    module.load_state_dict(content["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
     x, y = samples(client, turn, str(config["disturbance"]))
     functional.cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
@@ -113,7 +115,8 @@ def main() -> None:
         path = _saved(arguments.folder)[-1]
         arguments.flips(path, lambda: _module(path))
         return
-    machine = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    machine: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False}
+    machine["_node_ip_address"] = "127.0.0.1"
     run_simulation(
         server_app,
         client_app,

@@ -35,7 +35,8 @@ def test_help_imports_nothing_but_typer_and_the_standard_library() -> None:
         [sys.executable, "-c", LOADED + HELP], check=True, capture_output=True, text=True
     )
     loaded = {name.partition(".")[0] for name in json.loads(done.stderr)}
-    assert loaded - sys.stdlib_module_names == {"ebbflow", "typer"}
+    # Some versions of typer are built on click.
+    assert loaded - sys.stdlib_module_names <= {"click", "ebbflow", "typer"}
 
 
 def test_help_takes_little_longer_than_importing_typer() -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 import uvicorn
 
-from ebbflow.flower.gate import Address, GateServer, GateSettings
-from ebbflow.flower.gate_rules import Limits
-from ebbflow.flower.identities import make_authority, make_server_certificate
+from ebbflow.flower.gate.command import Address, GateServer, GateSettings
+from ebbflow.flower.gate.rules import Limits
+from ebbflow.flower.launch.identities import make_authority, make_server_certificate
 
 
 @dataclass(frozen=True)

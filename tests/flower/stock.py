@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from ebbflow.flower.local import Node
+from ebbflow.flower.wire import metric_record
 from tests.flower.watched import WatchedGrid
 
 
@@ -67,7 +68,7 @@ def stock_app(device: int) -> ClientApp:
             "eval_loss": float(nn.functional.cross_entropy(out, y)),
             "eval_acc": float((out.argmax(1) == y).float().mean()),
         }
-        return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+        return Message(RecordDict({"metrics": metric_record(metrics)}), reply_to=message)
 
     return app
 

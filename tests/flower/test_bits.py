@@ -33,10 +33,11 @@ def test_the_federation_is_the_simulator_bit_by_bit(
         {"local.steps": [2, 6], "local.rule": "each_step"},
         {"local.radius": 0.5},
         {"probe.rounds": 2, "probe.share": 2, "probe.lr": "same"},
+        {"boundary.state": "keep"},
     ],
-    ids=["share", "steps", "radius", "probe"],
+    ids=["share", "steps", "radius", "probe", "keep"],
 )
-def test_settings_mean_the_same(tmp_path: Path, settings: dict[str, object]) -> None:
+def test_settings_mean_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
     truth = simulated(tmp_path, "scaffold", "warm_start", **settings)
     here = federated(truth.world, tmp_path)
     result = here.sessions("scaffold", "warm_start").run(here.grid, here.initial)
@@ -114,7 +115,7 @@ def test_a_node_that_lost_its_state_says_so_and_begins_again(tmp_path: Path) -> 
     here = federated(truth.world, tmp_path)
     pushes = 0
 
-    def losing(messages: list[object]) -> None:
+    def losing(messages: list[Any]) -> None:
         nonlocal pushes
         pushes += 1
         if pushes == 3:  # before round 2

@@ -33,10 +33,10 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from starlette.routing import Route
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower.gate import Address, GateSettings, check_settings, main, parse_address
-from ebbflow.flower.gate_journal import Journal
-from ebbflow.flower.gate_messages import objection_to
-from ebbflow.flower.gate_rules import KIB, LARGEST_BODIES, MIB, PUSH_MESSAGES, PUSH_OBJECT, Limits
+from ebbflow.flower.gate.command import Address, GateSettings, check_settings, main, parse_address
+from ebbflow.flower.gate.journal import Journal
+from ebbflow.flower.gate.messages import objection_to
+from ebbflow.flower.gate.rules import KIB, LARGEST_BODIES, MIB, PUSH_MESSAGES, PUSH_OBJECT, Limits
 from tests.flower.gates import (
     Certificates,
     StandIn,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="federations need Flower: pip install 'ebbflow[flower]'")
 
-from ebbflow.flower.gate_rules import LARGEST_BODIES, PASSED_ON, Limits, RefusedError, admit
+from ebbflow.flower.gate.rules import LARGEST_BODIES, PASSED_ON, Limits, RefusedError, admit
 from tests.flower.gates import StandIn, gate, is_open, raw, standing, wait_for
 
 BATCH = 25

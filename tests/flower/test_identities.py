@@ -27,8 +27,8 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import identities
-from ebbflow.flower.identities import (
+from ebbflow.flower.launch import identities
+from ebbflow.flower.launch.identities import (
     KeyFiles,
     alternative_names,
     make_authority,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import executor, host, ports, programs
-from ebbflow.flower.federation_settings import SETTINGS, FederationSettings, read_settings
-from ebbflow.flower.folder import FederationFolder
-from ebbflow.flower.launcher import Federation, clean
-from ebbflow.flower.reaching import answers
+from ebbflow.flower.launch import executor, host, ports, programs
+from ebbflow.flower.launch.federation_settings import SETTINGS, FederationSettings, read_settings
+from ebbflow.flower.launch.folder import FederationFolder
+from ebbflow.flower.launch.launcher import Federation, clean
+from ebbflow.flower.launch.reaching import answers
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_this_process_gets_its_environment_back(monkeypatch: pytest.MonkeyPatch)
 
 def test_nobody_with_another_certificate_answers(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="it comes with Flower")
-    from ebbflow.flower.identities import make_authority  # noqa: PLC0415
+    from ebbflow.flower.launch.identities import make_authority  # noqa: PLC0415
 
     authority = make_authority(tmp_path / "certificates").public
     with socket.socket() as silent:
@@ -161,7 +161,7 @@ def test_forked_tasks_draw_numbers_of_their_own() -> None:
     program = """
         import os, random
         import numpy
-        from ebbflow.flower.executor import _draw_afresh
+        from ebbflow.flower.launch.executor import _draw_afresh
         for _ in range(3):
             if os.fork() == 0:
                 _draw_afresh()
@@ -183,7 +183,7 @@ def test_what_cannot_be_imported_beforehand_is_said(capsys: pytest.CaptureFixtur
 
 SIGNALS = """
     import os, signal, sys, time
-    from ebbflow.flower.ending import ending_by_signals
+    from ebbflow.flower.launch.ending import ending_by_signals
     number = int(sys.argv[1])
     with ending_by_signals() as leaving:
         try:

@@ -23,21 +23,21 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower.federation_settings import Setting
-from ebbflow.flower.host import IN, REFUSED, node_state
-from ebbflow.flower.launcher import (
+from ebbflow.flower.launch.federation_settings import Setting
+from ebbflow.flower.launch.host import IN, REFUSED, node_state
+from ebbflow.flower.launch.launcher import (
     EXECUTOR,
     GATE,
     LINK,
     Federation,
-    Origin,
+    NodeOrigin,
     clean,
     taken_up,
     written,
 )
-from ebbflow.flower.ports import is_free
-from ebbflow.flower.process_table import everything, marked
-from ebbflow.flower.processes import LOCK, recorded
+from ebbflow.flower.launch.ports import is_free
+from ebbflow.flower.launch.process_table import everything, marked
+from ebbflow.flower.launch.processes import LOCK, recorded
 from tests.flower.tiny_app import PROJECT, make_federation
 from tests.test_cli import EXECUTABLE, process
 
@@ -235,7 +235,7 @@ def test_an_app_that_fails_is_said_to(federation: Federation) -> None:
 PROGRAM = """
     import sys, time
     from pathlib import Path
-    from ebbflow.flower.launcher import Federation, taken_up
+    from ebbflow.flower.launch.launcher import Federation, taken_up
     federation = Federation(Path(sys.argv[1]))
     with taken_up(federation, [0]):
         federation.submit({"nodes": 1, "rounds": 100, "pause": 0.5})
@@ -338,7 +338,7 @@ def test_a_node_whose_key_is_not_registered_is_not_let_in(
     (stranger / "certificates" / "ca.crt").write_bytes(ours)
     other = Federation(stranger)
     try:
-        other.start_node(0, Origin(server=federation.address))
+        other.start_node(0, NodeOrigin(server=federation.address))
         home = other.folder.node_home(0)
         soon(lambda: node_state(home).get("state") == REFUSED)
         with pytest.raises(EbbflowError, match=r"node0 is not in after 3 s \(.*not registered"):

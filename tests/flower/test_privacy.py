@@ -65,7 +65,7 @@ def spent_of(folder: Path, factory: Any, start: str, grid: WatchedGrid | None = 
     last: list[Any] = []
 
     def following(opening: Opening) -> Strategy:
-        strategy = factory(opening)
+        strategy: Strategy = factory(opening)
         last.append(strategy)
         return strategy
 
@@ -196,15 +196,16 @@ def test_a_round_uses_only_the_sum_of_the_uploads(
     """The server's model is a function of the sum: two devices may move what they send about."""
     from ebbflow.core.algorithm import Upload, combine  # noqa: PLC0415
     from ebbflow.flower import strategy as own  # noqa: PLC0415
+    from ebbflow.flower.wire import upload_of  # noqa: PLC0415
 
     truth = simulated(tmp_path, algorithm, "previous", 2)
     plain = federated(truth.world, tmp_path / "plain")
     first = plain.sessions(algorithm, "previous", 1).run(plain.grid, plain.initial)
-    read, carried = own.upload_of, []
+    carried: list[Upload] = []
 
     def moved(content: Any) -> Upload:
         """Let the next device send what this one keeps back: half of its upload."""
-        upload = read(content)
+        upload = upload_of(content)
         half = combine(lambda tensor: tensor / 2, upload)
         if len(carried) % 3 == 2:  # the last of three devices sends all that is left
             sent = combine(torch.add, upload, carried[-1])

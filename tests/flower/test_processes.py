@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import process_table, processes
-from ebbflow.flower.process_table import MARK, everything, find, is_running, marked
-from ebbflow.flower.processes import LOCK, RECORDS, Processes, Record, end_all, recorded
+from ebbflow.flower.launch import process_table, processes
+from ebbflow.flower.launch.process_table import MARK, everything, find, is_running, marked
+from ebbflow.flower.launch.processes import LOCK, RECORDS, Processes, Record, end_all, recorded
 
 FOREVER = "import time\nwhile True: time.sleep(0.05)"
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER
@@ -183,7 +183,7 @@ def test_whoever_ends_a_federation_is_not_ended_by_it(folder: Path) -> None:
     start(group, "other", FOREVER)
     program = f"""
         from pathlib import Path
-        from ebbflow.flower.processes import end_all
+        from ebbflow.flower.launch.processes import end_all
         print(end_all(Path({str(folder)!r}), {QUICK}))
     """
     done = subprocess.run(
@@ -211,7 +211,7 @@ def test_after_the_end_nothing_more_is_started(folder: Path) -> None:
 LAUNCHER = """
     import os, sys
     from pathlib import Path
-    from ebbflow.flower import processes
+    from ebbflow.flower.launch import processes
     {before}
     group = processes.Processes(Path(sys.argv[1]))
     print(group.mark, flush=True)

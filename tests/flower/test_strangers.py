@@ -58,7 +58,7 @@ from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from ebbflow.flower.identities import make_authority, make_node_key
+from ebbflow.flower.launch.identities import make_authority, make_node_key
 from tests.flower.gates import Certificates, free_port, make_certificates, wait_for
 
 pytestmark = [

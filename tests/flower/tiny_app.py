@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebbflow.flower.identities import make_authority, make_node_key, make_server_certificate
+from ebbflow.flower.launch.identities import make_authority, make_node_key, make_server_certificate
 
 PROJECT = """
 [build-system]

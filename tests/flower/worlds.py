@@ -15,7 +15,7 @@ from torch import Tensor
 import ebbflow
 from ebbflow.core.types import Examples
 from ebbflow.core.vector import flatten, unflatten
-from ebbflow.flower import Local, Probe, Sessions, Training, after_rounds, client_app
+from ebbflow.flower import AskingTerms, Local, Probe, Sessions, Training, after_rounds, client_app
 from ebbflow.flower.crowd import key_of
 from ebbflow.flower.local import Node, local_key
 from ebbflow.flower.wire import tensors, vectors
@@ -116,7 +116,7 @@ class Federated:
                 "sessions": sessions,
                 "seed": SEED,
                 "keys": [key_of(local_key(node_of(d)), 0) for d in range(5)],
-                "gather": self.gather,
+                "terms": AskingTerms(gather=self.gather),
                 "tell": lambda sentence: None,
                 **named,
             },
@@ -169,15 +169,21 @@ def training_of(world: World, algorithm: str) -> Training:
             lr=rate.initial,
             floor=rate.floor,
             power=config.lr.power,
-            steps=local.steps,
+            steps=_steps(local.steps),
             batch=local.batch,
             rule=local.rule,
             momentum=local.momentum,
             radius=local.radius,
             share=config.participation.share,
         ),
-        Probe(probe.rounds, probe.share, probe.steps, probe.batch, probe.lr),
+        Probe(probe.rounds, probe.share, _steps(probe.steps), probe.batch, probe.lr),
+        states=config.boundary.state,
     )
+
+
+def _steps(steps: Any) -> Any:
+    """Return a range of steps as a pair, and anything else as it is."""
+    return tuple(steps) if isinstance(steps, list) else steps
 
 
 def digest(theta: Tensor) -> str:

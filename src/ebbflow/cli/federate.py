@@ -15,8 +15,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable
 
 if TYPE_CHECKING:
-    from ebbflow.flower.federation_settings import Setting
-    from ebbflow.flower.launcher import Federation
+    from ebbflow.flower.launch.federation_settings import Setting
+    from ebbflow.flower.launch.launcher import Federation
 
 app = typer.Typer(
     help="Run a real federation: a server, a gate in front of it, and nodes (needs Flower).",
@@ -47,9 +47,9 @@ def up(
     They run until `ebbflow federate down`. If one of them was killed, this starts it again, and
     the others go on; a server that is back within a minute loses nothing.
     """
-    from ebbflow.flower.ending import ending_by_signals
-    from ebbflow.flower.launcher import Federation
-    from ebbflow.flower.processes import recorded
+    from ebbflow.flower.launch.ending import ending_by_signals
+    from ebbflow.flower.launch.launcher import Federation
+    from ebbflow.flower.launch.processes import recorded
 
     federation = Federation(folder)
     before = any(record.running for record in recorded(folder))
@@ -122,17 +122,21 @@ def node(
     certificates/ca.crt and keys/nodeNUMBER (or name them by options) for what the node keeps, and
     --server says where to go. A node that was killed is let in again after a minute.
     """
-    from ebbflow.flower.ending import ending_by_signals
-    from ebbflow.flower.federation_settings import SETTINGS, FederationSettings, read_settings
-    from ebbflow.flower.launcher import Federation, Origin
-    from ebbflow.flower.programs import require_flower
+    from ebbflow.flower.launch.ending import ending_by_signals
+    from ebbflow.flower.launch.federation_settings import (
+        SETTINGS,
+        FederationSettings,
+        read_settings,
+    )
+    from ebbflow.flower.launch.launcher import Federation, NodeOrigin
+    from ebbflow.flower.launch.programs import require_flower
 
     alone = bool(server) and not (folder / SETTINGS).exists()
     settings = FederationSettings() if alone else read_settings(folder)
     require_flower()
     if not folder.is_dir():
         raise EbbflowError(f"{folder} is no folder: make one with the node's key and ca.crt in it")
-    origin = Origin(server, root_certificates, key, dict(map(_setting, config or [])))
+    origin = NodeOrigin(server, root_certificates, key, dict(map(_setting, config or [])))
     federation = Federation(folder, settings)
     with ending_by_signals() as leaving:
         try:
@@ -154,7 +158,7 @@ def down(folder: Folder, as_json: Annotated[bool, json_option("what was ended")]
     killed. Processes of anybody else are never touched, not even one that has got the number of
     a process that was recorded here.
     """
-    from ebbflow.flower.launcher import down as end
+    from ebbflow.flower.launch.launcher import down as end
 
     _check(folder)
     _tell_ended(end(folder), as_json)
@@ -176,7 +180,7 @@ def clean(
     The server's database and Flower's own files go; settings, keys, the app, logs, what nodes keep
     and what was learned stay.
     """
-    from ebbflow.flower.launcher import clean as tidy
+    from ebbflow.flower.launch.launcher import clean as tidy
 
     _check(folder)
     _tell_ended(tidy(folder, everything=everything), as_json)
@@ -188,7 +192,7 @@ def clean(
 )
 def status(folder: Folder, as_json: Annotated[bool, json_option("all of it")] = False) -> None:
     """Show the processes of a federation on this machine, its nodes and its runs."""
-    from ebbflow.flower.launcher import LINK, Federation
+    from ebbflow.flower.launch.launcher import LINK, Federation
 
     federation = Federation(folder)
     processes = _processes(folder)
@@ -212,7 +216,7 @@ def status(folder: Folder, as_json: Annotated[bool, json_option("all of it")] = 
 
 
 def _processes(folder: Path) -> list[dict[str, Any]]:
-    from ebbflow.flower.processes import recorded
+    from ebbflow.flower.launch.processes import recorded
 
     return [
         {"name": each.name, "pid": each.pid, "running": each.running, "log": each.log}
@@ -222,7 +226,7 @@ def _processes(folder: Path) -> list[dict[str, Any]]:
 
 def _seen(federation: Federation) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the nodes and the runs that the server knows."""
-    from ebbflow.flower.control import NoAnswerError, key_bytes
+    from ebbflow.flower.launch.control import NoAnswerError, key_bytes
 
     numbers = {key_bytes(path): n for n, path in federation.folder.public_keys().items()}
     with federation.control() as control:
@@ -242,8 +246,8 @@ def _seen(federation: Federation) -> tuple[list[dict[str, Any]], list[dict[str, 
 
 def _follow(federation: Federation, number: int, as_json: bool) -> None:
     """Say what a node does, until it ends or this command is interrupted."""
-    from ebbflow.flower.folder import node_name
-    from ebbflow.flower.host import node_state
+    from ebbflow.flower.launch.folder import node_name
+    from ebbflow.flower.launch.host import node_state
 
     home, name, said = federation.folder.node_home(number), node_name(number), None
     while federation.processes.running(name) is not None:

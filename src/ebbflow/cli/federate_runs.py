@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebbflow.cli.federate import Folder, app
+from ebbflow.cli import federate
+from ebbflow.cli.federate import Folder
 from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.cli.values import whole
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable
 
 if TYPE_CHECKING:
-    from ebbflow.flower.driving import Driver
-    from ebbflow.flower.federation_settings import Setting
-    from ebbflow.flower.launcher import Federation
+    from ebbflow.flower.launch.driving import Driver
+    from ebbflow.flower.launch.federation_settings import Setting
+    from ebbflow.flower.launch.launcher import Federation
 
+app = federate.app
 DEMO_TURNS = "0 1 2, 2 3 4"
 DEMO_NODES = 5
 Nodes = Annotated[
@@ -48,10 +50,10 @@ def init(
     as_json: Annotated[bool, json_option("what was made")] = False,
 ) -> None:
     """Make a federation: app, settings, certificates, keys, and digits divided among the nodes."""
-    from ebbflow.flower.programs import require_flower
+    from ebbflow.flower.launch.programs import require_flower
 
     require_flower()
-    from ebbflow.flower.making import make_federation
+    from ebbflow.flower.launch.making import make_federation
 
     make_federation(folder, nodes, host or [])
     here = shlex.quote(str(folder))
@@ -134,11 +136,11 @@ def demo(
     nodes have keys, and nothing listens but on 127.0.0.1. In the end the simulator computes the
     same sessions, and both tables stand side by side.
     """
-    from ebbflow.flower.programs import require_flower
+    from ebbflow.flower.launch.programs import require_flower
 
     require_flower()
-    from ebbflow.flower.launcher import Federation, clean, taken_up
-    from ebbflow.flower.making import make_federation
+    from ebbflow.flower.launch.launcher import Federation, clean, taken_up
+    from ebbflow.flower.launch.making import make_federation
 
     settings: dict[str, Setting] = {
         "turns": DEMO_TURNS,
@@ -173,10 +175,10 @@ def demo(
 
 
 def _run(folder: Path, *, resume: bool, nodes: bool, as_json: bool) -> None:
-    from ebbflow.flower.launcher import Federation, taken_up
+    from ebbflow.flower.launch.launcher import Federation, taken_up
 
     federation = Federation(folder)
-    from ebbflow.flower.driving import Recorded
+    from ebbflow.flower.launch.driving import Recorded
 
     begun = Recorded(federation.folder.path / "run" / "history").begun
     here = shlex.quote(str(folder))
@@ -201,7 +203,7 @@ def _run(folder: Path, *, resume: bool, nodes: bool, as_json: bool) -> None:
 
 
 def _driver(federation: Federation, *, nodes: bool) -> Driver:
-    from ebbflow.flower.driving import Driver, turns_of
+    from ebbflow.flower.launch.driving import Driver, turns_of
 
     turns = turns_of(str(federation.settings.run.get("turns", "")))
     return Driver(federation, turns, _say, local_nodes=nodes)
@@ -209,7 +211,7 @@ def _driver(federation: Federation, *, nodes: bool) -> Driver:
 
 def _followed(driver: Driver) -> None:
     """Follow a run to its end, and say what to do if it has failed."""
-    from ebbflow.flower.driving import ServerDiedError
+    from ebbflow.flower.launch.driving import ServerDiedError
 
     folder = driver.federation.folder
     resume = f"`ebbflow federate resume {shlex.quote(str(folder.path))}`"
@@ -226,7 +228,7 @@ def _followed(driver: Driver) -> None:
 
 def _compared(folder: Path, settings: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """Return the federation's rounds beside the simulator's, and draw them."""
-    from ebbflow.flower.making import divided_digits
+    from ebbflow.flower.launch.making import divided_digits
     from ebbflow.flower.saving import final_theta
     from ebbflow.flower.strategy import Local
     from ebbflow.rehearsing import federation_scores, model_digest, rehearse

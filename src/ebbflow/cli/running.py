@@ -82,10 +82,11 @@ def usage_sentence(error: Exception, name: str) -> str:
     context = getattr(error, "ctx", None)
     where = getattr(context, "command_path", None) or name
     known: Iterable[str] = ()
-    unknown = re.match(r"No such (?:option:|command) '?(?P<name>[^\s']+)", sentence)
+    # Versions of click differ in quotation marks and colons.
+    unknown = re.match(r"No such (?P<what>option|command):? '?(?P<name>[^\s']+)", sentence)
     if unknown is not None:
-        is_command = " command '" in sentence
-        sentence = sentence[: unknown.end()].replace("option:", "option") + "'" * is_command
+        quote = "'" if unknown["what"] == "command" else ""
+        sentence = f"No such {unknown['what']} {quote}{unknown['name']}{quote}"
         command = getattr(context, "command", None)
         if unknown["name"].startswith("-"):
             options = getattr(command, "params", ())

@@ -20,7 +20,7 @@ from ebbflow.core.survey import Array, Expansion, Half, LossSums
 from ebbflow.core.types import Indices
 
 
-class Sample(NamedTuple):
+class AskedSample(NamedTuple):
     """Samples that are asked about together, and what each of them counts.
 
     ``basis`` and ``x`` are in the form in which questions are cheapest (`Basis.for_samples`).

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ebbflow.flower.members import Opening
     from ebbflow.flower.sessions import Sessions
     from ebbflow.flower.strategy import Local, Probe, Training
+    from ebbflow.flower.terms import AskingTerms, Starting
 
 _PLACES = {
     "Checks": "checks",
@@ -37,6 +38,8 @@ _PLACES = {
     "Opening": "members",
     "Probe": "strategy",
     "Sessions": "sessions",
+    "Starting": "terms",
+    "AskingTerms": "terms",
     "Training": "strategy",
     "client_app": "client",
     "client_app_from": "client",
@@ -47,12 +50,14 @@ _TRIGGERS = (
 )
 
 __all__ = [
+    "AskingTerms",
     "Checks",
     "Local",
     "Observed",
     "Opening",
     "Probe",
     "Sessions",
+    "Starting",
     "Training",
     "Trigger",
     "after_rounds",

@@ -28,8 +28,8 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Examples, Indices, Model, State
 from ebbflow.data.batches import StepRule, draw_steps, local_batches
 from ebbflow.engines.sequential import Sequential
-from ebbflow.flower.node import Answer, NodeDisk, question_digest
-from ebbflow.flower.strategy import STATE_LOST, upload_name
+from ebbflow.flower.node import KeptAnswer, NodeDisk, question_digest
+from ebbflow.flower.strategy import STATE, STATE_LOST, upload_name
 from ebbflow.flower.survey_node import answered
 from ebbflow.flower.wire import (
     EXAMPLES,
@@ -177,7 +177,7 @@ class Device:
 
     def _trained(
         self, content: RecordDict, config: ConfigRecord, question: str, used: str
-    ) -> Answer:
+    ) -> KeptAnswer:
         model, device = self.model, int(_n(config, "device"))
         extras = tensors(content.array_records["extras"]) if "extras" in content else {}
         shared = Broadcast(*model_state(model, content.array_records["arrays"]), extras)
@@ -189,7 +189,7 @@ class Device:
         sent = upload_record(upload)
         (metrics,) = sent.metric_records.values()
         numbers = {name: float(cast(float, value)) for name, value in metrics.items()}
-        return Answer(question, tensors(sent.array_records[UPLOAD]), numbers, states[device])
+        return KeptAnswer(question, tensors(sent.array_records[UPLOAD]), numbers, states[device])
 
     def _algorithm(self, config: ConfigRecord) -> Algorithm:
         if self.algorithm is not None:
@@ -232,13 +232,16 @@ class Device:
         return Cohort(session, t, (device,), (batches,), (count,), (seed, purpose), (rows,))
 
     def evaluate(self, content: RecordDict, test: Examples | None) -> RecordDict:
-        """Answer a question: of a survey, or how good a model is."""
+        """KeptAnswer a question: of a survey, or how good a model is."""
         configs = content.config_records
         config = configs["config"] if "config" in configs else ConfigRecord()
         count = len(self.examples)
         kind = str(config.get("question", ""))
         if kind == "hello":
-            return RecordDict({"metrics": MetricRecord({EXAMPLES: count})})
+            return RecordDict({"metrics": metric_record({EXAMPLES: count})})
+        if kind == "state":
+            kept = self._state(config, 0)[0]
+            return RecordDict({STATE: vectors(kept), "metrics": metric_record({EXAMPLES: count})})
         if kind:
             return answered(
                 kind, content, config, self.model, self.examples, self.disk, self.classes

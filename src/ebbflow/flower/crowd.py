@@ -60,7 +60,7 @@ class Answers(NamedTuple):
 
 
 @dataclass
-class Devices:
+class DeviceNumbers:
     """The numbers of devices, which stay: by public key, or by node id where there are no keys.
 
     ``keys`` may list keys from the beginning; whoever is not listed gets the next number.
@@ -119,7 +119,7 @@ _Arrived = tuple[int, Message]
 class Crowd:
     """The nodes behind a grid, asked with a deadline."""
 
-    def __init__(self, grid: Grid, devices: Devices) -> None:
+    def __init__(self, grid: Grid, devices: DeviceNumbers) -> None:
         self.grid, self.devices = grid, devices
         self._late: dict[int, _Waiting] = {}  # by node: what it has not answered in time
 

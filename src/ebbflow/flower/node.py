@@ -31,7 +31,7 @@ _PURPOSE = re.compile(r"[a-z]+")
 _UPLOAD = re.compile(r"[0-9]+-[0-9]+")
 
 
-class Answer(NamedTuple):
+class KeptAnswer(NamedTuple):
     """An answer that was given: the digest of the question, the reply, and the state after it."""
 
     question: str
@@ -46,7 +46,7 @@ class NodeDisk:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
 
-    def answer(self, purpose: str, upload: str) -> Answer | None:
+    def answer(self, purpose: str, upload: str) -> KeptAnswer | None:
         """Return the answer with which an upload was made, if it is still here and whole."""
         path = self._path(purpose, upload)
         found = _read(path)
@@ -55,14 +55,14 @@ class NodeDisk:
         facts = _facts(found)
         if facts is None:
             return None
-        return Answer(
+        return KeptAnswer(
             str(facts["question"]),
             {n: t for n, t in found.items() if n != _FACTS and not n.startswith(_STATE)},
             {str(name): float(value) for name, value in facts["metrics"].items()},
             {n.removeprefix(_STATE): t for n, t in found.items() if n.startswith(_STATE)},
         )
 
-    def keep(self, purpose: str, upload: str, answer: Answer, used: str) -> None:
+    def keep(self, purpose: str, upload: str, answer: KeptAnswer, used: str) -> None:
         """Save an answer, and let go of all but this one and the one that was used."""
         make_folder(self.folder)
         facts = json.dumps({"question": answer.question, "metrics": answer.metrics})

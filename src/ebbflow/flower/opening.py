@@ -13,12 +13,12 @@ from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.start import DevicesPresent, StartingPoint
 from ebbflow.core.survey import Panel, SurveyPlan
-from ebbflow.core.types import ModelState
+from ebbflow.core.types import ModelState, State
 from ebbflow.flower import strategy_state
 from ebbflow.flower.members import Opening
 from ebbflow.flower.panel import EvaluatedPanel, RemotePanel, SurveyInterruptedError
-from ebbflow.flower.strategy import Training
-from ebbflow.flower.wire import EXAMPLES
+from ebbflow.flower.strategy import STATE, AlgorithmStrategy, Training
+from ebbflow.flower.wire import EXAMPLES, tensors
 from ebbflow.sessions.memory import begin
 from ebbflow.starts import STARTS
 
@@ -57,13 +57,11 @@ class Opener:
             time.sleep(WAIT)
 
     def _may_begin(self, devices: frozenset[int]) -> bool:
-        if self.settings.gather is not None:
-            return self.settings.gather(self.session, devices)
-        return len(devices) >= self.settings.min_nodes
+        return self.settings.terms.may_begin(self.session, devices)
 
     def _answering(self) -> dict[int, int]:
         """Ask everybody who is here the session's first question."""
-        config = ConfigRecord({**self.running.evaluate_config, "server-round": 0})
+        config = ConfigRecord({**self.running.order.evaluate_config, "server-round": 0})
         if isinstance(self.settings.strategy, Training):
             content = RecordDict({"config": ConfigRecord({"question": "hello"})})
         else:
@@ -135,6 +133,34 @@ class Opener:
             memory.start, memory.model = point, inside
         return point
 
+    def set_up_state(self, strategy: AlgorithmStrategy, used: Mapping[int, str]) -> None:
+        """Set the algorithm's state up: fresh, or from what returning devices have kept."""
+        memory = self.running.memory
+        if strategy.training.states == "reset":
+            strategy.begin(memory.model)
+            return
+        members = strategy.opening.members
+        strategy.used = {device: upload for device, upload in used.items() if device in members}
+        if strategy.algorithm.rejoin is None or not strategy.used:
+            strategy.begin(memory.model)
+            return
+        content = {
+            device: RecordDict(
+                {"config": ConfigRecord({"question": "state", "purpose": "local", "used": upload})}
+            )
+            for device, upload in strategy.used.items()
+        }
+        kept: dict[int, State] = {}
+        for device, reply in self.asking.survey(content).replies.items():
+            if STATE in reply.content.array_records:
+                kept[device] = tensors(reply.content.array_records[STATE])
+        for device in [device for device in strategy.used if device not in kept]:
+            del strategy.used[device]  # what it has lost, it cannot go on from
+            self.running.event(
+                "warning", f"session {self.session}: device {device} begins with a fresh state"
+            )
+        strategy.rejoin(memory.model, kept)
+
     def _radius(self) -> float | None:
         made = self.settings.strategy
         return made.local.radius if isinstance(made, Training) else None
@@ -146,13 +172,16 @@ class Opener:
         if isinstance(made, Training):
             strategy, rounds = made.probe(opening), made.probing.rounds
         else:
-            strategy, rounds = self.settings.make_strategy(opening), self.settings.probe_rounds
+            strategy, rounds = (
+                self.settings.make_strategy(opening),
+                self.settings.starting.probe_rounds,
+            )
         # All sessions and all probes are paid from one budget.
         strategy_state.share_budget(running.strategy, strategy)
         arrays = self.form.arrays(model)
         for v in range(1, rounds + 1):
             config = ConfigRecord(
-                {**running.train_config, "session": self.session, "global-round": 0}
+                {**running.order.train_config, "session": self.session, "global-round": 0}
             )
             names = (opening.seed, "probe", self.session, v)
             done = self.asking.train(strategy, v, arrays, config, names)
@@ -165,24 +194,24 @@ class Opener:
     def _survey(self, asked: Opening, models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
         if isinstance(self.settings.strategy, Training):
             return RemotePanel(asked, models, plan, self.asking.survey)
-        config = ConfigRecord({**self.running.evaluate_config, "server-round": 0})
+        config = ConfigRecord({**self.running.order.evaluate_config, "server-round": 0})
         return EvaluatedPanel(asked, models, plan, self.asking.survey, self._loss, config)
 
     def _loss(self, metrics: Mapping[str, Any]) -> float:
-        name = self.settings.loss
+        name = self.settings.starting.loss
         if name is None:
             found = [key for key in metrics if key.lower().endswith("loss")]
             if len(found) != 1:
                 raise EbbflowError(
                     f"the nodes' evaluations have the metrics {', '.join(sorted(metrics))}, and "
-                    "which is the loss is not clear: name it by Sessions(loss=...)"
+                    "which is the loss is not clear: name it by Starting(loss=...)"
                 )
             name = found[0]
         value = metrics.get(name)
         if not isinstance(value, int | float):
             raise EbbflowError(
                 f"the nodes' evaluations have no metric {name}, but {', '.join(sorted(metrics))}: "
-                "set Sessions(loss=...) to one of them"
+                "set Starting(loss=...) to one of them"
             )
         return float(value)
 

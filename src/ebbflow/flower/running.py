@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -26,7 +26,7 @@ from ebbflow.core.triggers import Observed, Trigger
 from ebbflow.core.types import ModelState
 from ebbflow.flower import strategy_state
 from ebbflow.flower.asking import Asking, Trained
-from ebbflow.flower.crowd import Crowd, Devices
+from ebbflow.flower.crowd import Crowd, DeviceNumbers
 from ebbflow.flower.members import Opening
 from ebbflow.flower.opening import Opener
 from ebbflow.flower.saving import (
@@ -83,47 +83,45 @@ class Place:
         return cls(**{**facts, "members": members, "known": set(facts["known"])})
 
 
+class RunOrder(NamedTuple):
+    """What `Sessions.run` was asked for.
+
+    ``takes_opening`` says whether ``evaluate_fn`` wants to know the session.
+    """
+
+    initial: ArrayRecord
+    trigger: Trigger
+    deadline: float
+    train_config: ConfigRecord
+    evaluate_config: ConfigRecord
+    evaluate_fn: EvaluateFunction | None = None
+    takes_opening: bool = False
+
+
 class Running:
     """A federation under way."""
 
     def __init__(
-        self,
-        settings: Sessions,
-        grid: Grid,
-        folder: HistoryFolder,
-        initial: ArrayRecord,
-        trigger: Trigger,
-        deadline: float,
-        train_config: ConfigRecord,
-        evaluate_config: ConfigRecord,
-        evaluate_fn: EvaluateFunction | None,
-        *,
-        takes_opening: bool = False,
+        self, settings: Sessions, grid: Grid, folder: HistoryFolder, order: RunOrder
     ) -> None:
-        self.settings, self.folder, self.trigger = settings, folder, trigger
-        self.train_config, self.evaluate_config = train_config, evaluate_config
-        self.evaluate_fn, self.takes_opening = evaluate_fn, takes_opening
-        self.form: Form = form_of(initial, settings.is_buffer)
+        self.settings, self.folder, self.order = settings, folder, order
+        self.form: Form = form_of(order.initial, settings.is_buffer)
         plan = None
         if settings.start.sketch_distance is not None:
             plan = sketch.plan(self.form.layout, settings.start.sketch_distance)
         self.store = Store(folder.path / "past", self.form.layout, self.form.buffer_layout, plan)
         self.place, self.seed = Place(), settings.seed
-        self.devices = Devices(list(settings.keys))
-        self.initial = self.form.state(initial)
+        self.devices = DeviceNumbers(list(settings.keys))
+        self.initial = self.form.state(order.initial)
         self.memory = Memory(self.initial)
         self.strategy: Strategy | None = None
         self.spent: Mapping[str, Any] | None = None
+        self.used: dict[int, str] = {}  # which upload of each device was used last, in any session
         self.abandoned = 0
         self._read()
         self.crowd = Crowd(grid, self.devices)
-        self.asking = Asking(
-            self.crowd,
-            settings.checks,
-            deadline,
-            settings.quorum,
-            frozenset(self.place.members),
-        )
+        terms, members = settings.terms, frozenset(self.place.members)
+        self.asking = Asking(self.crowd, terms.checks, order.deadline, terms.quorum, members)
 
     # --- the loop ---
 
@@ -149,7 +147,7 @@ class Running:
         point = opener.starting_point(opening)
         place.members, place.round, place.began = members, 0, time.time()
         if isinstance(self.strategy, AlgorithmStrategy):
-            self.strategy.begin(self.memory.model)
+            opener.set_up_state(self.strategy, self.used)
         for sentence in point.warnings:
             self.event("warning", f"session {place.session}: {sentence}")
         self.event(
@@ -158,7 +156,7 @@ class Running:
             mixture=dict(point.mixture),
             weights={str(past): weight for past, weight in point.weights.items()},
         )
-        if self.evaluate_fn is not None:
+        if self.order.evaluate_fn is not None:
             self._tested(0, Trained(None), 0.0)
         self.save()
 
@@ -169,7 +167,11 @@ class Running:
             began = time.time()
             t = place.round + 1
             config = ConfigRecord(
-                {**self.train_config, "session": place.session, "global-round": place.rounds + 1}
+                {
+                    **self.order.train_config,
+                    "session": place.session,
+                    "global-round": place.rounds + 1,
+                }
             )
             assert self.strategy is not None
             arrays = self.form.arrays(self.memory.model)
@@ -201,7 +203,7 @@ class Running:
         place = self.place
         present = frozenset(self.crowd.present())
         now = time.time()
-        return self.trigger(
+        return self.order.trigger(
             Observed(
                 session=place.session,
                 rounds=place.round,
@@ -222,6 +224,8 @@ class Running:
             memory.past[-1] = self.store.write(memory.past[-1], devices=len(memory.devices))
         elif memory.pilot is not None and not had_pilot:
             self.store.write_pilot(memory.pilot)
+        if isinstance(self.strategy, AlgorithmStrategy):
+            self.used |= self.strategy.used
         place.known |= set(place.members)
         place.members, place.round = {}, 0
         place.finished = place.session == self.settings.sessions
@@ -238,8 +242,12 @@ class Running:
         arrays = self.form.arrays(self.memory.model)
         evaluated = None
         if t > 0 and self.strategy is not None:
-            evaluated = self.asking.evaluate(self.strategy, t, arrays, self.evaluate_config)
-        tested = None if self.evaluate_fn is None else self._at_server(self.evaluate_fn, arrays)
+            evaluated = self.asking.evaluate(self.strategy, t, arrays, self.order.evaluate_config)
+        tested = (
+            None
+            if self.order.evaluate_fn is None
+            else self._at_server(self.order.evaluate_fn, arrays)
+        )
         self.folder.append(
             ROUNDS,
             {
@@ -257,7 +265,7 @@ class Running:
     def _at_server(self, evaluate: Any, arrays: ArrayRecord) -> MetricRecord | None:
         """Test a model with the user's function, which may want to know the session."""
         given = [self.place.rounds, arrays]
-        if self.takes_opening:
+        if self.order.takes_opening:
             given.append(
                 Opening(self.place.session, dict(self.place.members), self.form, self._seed())
             )
@@ -303,9 +311,10 @@ class Running:
             "seed": self._seed(),
             "keys": self.devices.keys,
             "names": [list(self.form.layout.names), list(self.form.buffer_layout.names)],
-            "trigger": repr(self.trigger),
-            "start": self.settings.start_name,
+            "trigger": repr(self.order.trigger),
+            "start": self.settings.starting.name,
             "memory": remembered,
+            "used": sorted(self.used.items()),
             "strategy": None,
         }
         if self.strategy is not None:
@@ -334,11 +343,12 @@ class Running:
                 f"{self.folder.path} was begun with the seed {facts['seed']}, not {self.seed}: "
                 "leave Sessions(seed=...) as it was, or choose another history folder"
             )
-        self.seed, self.devices = facts["seed"], Devices(list(facts["keys"]))
+        self.seed, self.devices = facts["seed"], DeviceNumbers(list(facts["keys"]))
         self.initial = ModelState(saved_initial, tensors["initial/buffers"])
         self.place = Place.of(facts["place"])
         self.memory = memory_read(facts["memory"], tensors, self.store)
         self.spent = facts["spent"]
+        self.used = {int(device): str(upload) for device, upload in facts["used"]}
         if self.place.members:
             opening = Opening(self.place.session, self.place.members, self.form, self.seed)
             self.strategy = self.settings.make_strategy(opening)

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Strategy
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core import vector
-from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, add_up
+from ebbflow.core.algorithm import Algorithm, Broadcast, LocalRun, Upload, add_up, mean_state
 from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.rates import polynomial_rates
 from ebbflow.core.rng import generator
@@ -31,6 +31,8 @@ from ebbflow.flower.checks import Length, Shapes
 from ebbflow.flower.members import MembersGrid, Opening
 from ebbflow.flower.wire import EXTRA, upload_of, vectors
 
+STATE = "state"
+"""The record in which a node sends what it has kept."""
 STATE_LOST = "the state after the upload"
 """Begins what a node says that cannot find the state that it should start from."""
 
@@ -94,6 +96,8 @@ class Training:
         local: How devices train.
         probing: How the probe is run.
         buffers: The names of the model's buffers, if it has any.
+        states: Whether devices begin every session afresh (``reset``), or go on with what they
+            remember from the last one that they took part in (``keep``).
     """
 
     algorithm: str = "fedavg"
@@ -101,11 +105,14 @@ class Training:
     local: Local = Local()
     probing: Probe = Probe()
     buffers: frozenset[str] = frozenset()
+    states: Literal["reset", "keep"] = "reset"
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise unknown(self.algorithm, ALGORITHMS, "algorithm", "Training(algorithm=...)")
         ALGORITHMS[self.algorithm].checked(dict(self.parameters))
+        if self.states not in ("reset", "keep"):
+            raise EbbflowError(f'states = "{self.states}" cannot be: give "reset" or "keep"')
 
     def __call__(self, opening: Opening) -> AlgorithmStrategy:
         """Return the strategy of a session."""
@@ -159,6 +166,15 @@ class AlgorithmStrategy(Strategy):
     def begin(self, model: ModelState) -> None:
         """Set the server's state up for a session that starts with this model."""
         self.server = self.algorithm.init_server(model.theta, self.opening.population)
+
+    def rejoin(self, model: ModelState, kept: Mapping[int, State]) -> None:
+        """Set the server's state up from the states of the members, fresh ones for newcomers."""
+        assert self.algorithm.rejoin is not None
+        members = sorted(self.opening.members)
+        fresh = self.algorithm.init_client(Broadcast(model.theta, model.buffers, {}))
+        sizes = [self.opening.members[device] for device in members]
+        mean = mean_state([kept.get(device, fresh) for device in members], sizes)
+        self.server = self.algorithm.rejoin(model.theta, self.opening.population, mean)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -13,7 +13,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from ebbflow.core.answers import Sample, sampled_rows
+from ebbflow.core.answers import AskedSample, sampled_rows
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.inputs import prepared
 from ebbflow.core.mixtures import Basis, basis_of
@@ -109,7 +109,7 @@ class _Asked:
         self.count = count
         self._rows = sampled_rows(seed, self.session, device, count, _whole(config, "samples"))
 
-    def sample(self, basis: Basis, half: Half) -> Sample:
+    def sample(self, basis: Basis, half: Half) -> AskedSample:
         """Return the samples of a half, with what each of them counts."""
         at = torch.from_numpy(self._rows[half])
         x = prepared(self._examples.x[at], self._examples.pixels)
@@ -119,7 +119,7 @@ class _Asked:
         factors = _numbers(self._config, "factors")
         if len(factors):
             weights = weights * factors[y.numpy()]
-        return Sample(simplest, x, y, torch.from_numpy(weights).to(basis.thetas))
+        return AskedSample(simplest, x, y, torch.from_numpy(weights).to(basis.thetas))
 
     def label_counts(self, classes: int | None) -> dict[str, list[float]]:
         """Return what the samples of each half count together, by label."""

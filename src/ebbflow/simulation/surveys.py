@@ -14,7 +14,7 @@ import torch
 
 from ebbflow.core import counters
 from ebbflow.core.answers import (
-    Sample,
+    AskedSample,
     added_expansions,
     added_losses,
     label_factors,
@@ -35,7 +35,7 @@ SCALAR = 4
 """Bytes of a number in a question or an answer."""
 
 
-Group = list[Sample]
+Group = list[AskedSample]
 """The samples of a group's devices: those of each device by themselves, or all of them together."""
 
 
@@ -146,13 +146,13 @@ class SimulatedPanel:
         basis = basis_of(world.model, received(models, layout, plan.compression))
         basis = basis.to(examples.x.device)
 
-        def sample(part: _Rows) -> Sample:
+        def sample(part: _Rows) -> AskedSample:
             picked, counts = part
             at = torch.from_numpy(picked).to(examples.x.device)
             x, y = prepared(examples.x[at], examples.pixels), examples.y[at]
             simplest, x = basis.for_samples(x)
             balanced = counts * factors[y.cpu().numpy()] if labelled else counts
-            return Sample(simplest, x, y, torch.from_numpy(balanced).to(basis.thetas))
+            return AskedSample(simplest, x, y, torch.from_numpy(balanced).to(basis.thetas))
 
         return {
             half: [[sample(part) for part in group] for group in of_groups]

@@ -20,9 +20,9 @@ from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.data.datasets import load
 from ebbflow.flower.crowd import key_of
-from ebbflow.flower.federation_settings import SETTINGS, Setting
-from ebbflow.flower.folder import FederationFolder, node_name
-from ebbflow.flower.identities import make_authority, make_node_key, make_server_certificate
+from ebbflow.flower.launch.federation_settings import SETTINGS, Setting
+from ebbflow.flower.launch.folder import FederationFolder, node_name
+from ebbflow.flower.launch.identities import make_authority, make_node_key, make_server_certificate
 
 ENDING = ".txt"
 """What the templates' names end with, so that nobody takes them for modules of ours."""
@@ -105,7 +105,7 @@ def divided_digits(nodes: int, seed: int = 0) -> Dataset:
 def _write_app(made: FederationFolder, nodes: int, run: dict[str, Setting]) -> None:
     package = made.app / PACKAGE
     make_folder(package)
-    for entry in (resources.files("ebbflow.flower") / "app_files").iterdir():
+    for entry in (resources.files("ebbflow.flower.launch") / "app_files").iterdir():
         name, text = entry.name.removesuffix(ENDING), entry.read_text(encoding="utf-8")
         if name in (SETTINGS, "README.md"):
             text = text.replace("{nodes}", str(nodes)).replace("{run}", tomli_w.dumps(run))

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
-from ebbflow.flower.federation_settings import SETTINGS
-from ebbflow.flower.processes import LOCK, RECORDS
+from ebbflow.flower.launch.federation_settings import SETTINGS
+from ebbflow.flower.launch.processes import LOCK, RECORDS
 
 _NODE = re.compile(r"node(\d+)\.pub")
 _RUNTIME = ("flwr", "link", LOCK)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from ebbflow.flower.gate_rules import Limits, RefusedError
+from ebbflow.flower.gate.rules import Limits, RefusedError
 
 SHARED_SECONDS = 2.0
 """The SuperLink itself closes connections that were not used for five seconds."""

@@ -7,7 +7,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from ebbflow.flower.ports import LOOPBACK
+from ebbflow.flower.launch.ports import LOOPBACK
 
 _SECONDS = 3.0
 _ANYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}

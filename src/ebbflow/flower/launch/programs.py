@@ -13,14 +13,14 @@ from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder
-from ebbflow.flower.ports import LOOPBACK
+from ebbflow.flower.launch.ports import LOOPBACK
 
 SILENCE = {
     # No word to anybody on the internet, and no package installed behind the user's back.
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    # If a program of Flower's is used in place of `ebbflow.flower.executor`.
+    # If a program of Flower's is used in place of `ebbflow.flower.launch.executor`.
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
 }
 _SOCKETS_FIT = 70

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower.federation_settings import Setting
-from ebbflow.flower.programs import private_environment, require_flower
+from ebbflow.flower.launch.federation_settings import Setting
+from ebbflow.flower.launch.programs import private_environment, require_flower
 
 ONLINE = "online"
 FINISHED, COMPLETED = "finished", "completed"

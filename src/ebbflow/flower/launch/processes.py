@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import TEMPORARY, make_folder, write_atomically
-from ebbflow.flower.process_table import (
+from ebbflow.flower.launch.process_table import (
     MARK,
     PART,
     LiveProcess,

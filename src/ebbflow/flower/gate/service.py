@@ -11,9 +11,9 @@ import httpx
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from ebbflow.flower.gate_journal import Journal
-from ebbflow.flower.gate_messages import objection_to
-from ebbflow.flower.gate_rules import (
+from ebbflow.flower.gate.journal import Journal
+from ebbflow.flower.gate.messages import objection_to
+from ebbflow.flower.gate.rules import (
     PASSED_BACK,
     PUSH_MESSAGES,
     Admitted,
@@ -21,7 +21,7 @@ from ebbflow.flower.gate_rules import (
     RefusedError,
     admit,
 )
-from ebbflow.flower.gate_superlink import SuperLink
+from ebbflow.flower.gate.superlink import SuperLink
 
 _LINGER_SECONDS = 3.0
 """So long the rest of a refused body is read and dropped: who is still sending hears no answer."""

@@ -20,8 +20,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from ebbflow.flower.gate_journal import Journal
-from ebbflow.flower.gate_rules import Limits
+from ebbflow.flower.gate.journal import Journal
+from ebbflow.flower.gate.rules import Limits
 
 _FINISHING_SECONDS = 5
 """For requests that are being answered when the gate is asked to end."""

@@ -20,22 +20,22 @@ import tomli_w
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
-from ebbflow.flower.control import Control, NoAnswerError, SeenRun
-from ebbflow.flower.ending import ending_by_signals
-from ebbflow.flower.executor import SERVER
-from ebbflow.flower.federation_settings import FederationSettings, Setting, read_settings
-from ebbflow.flower.folder import FederationFolder, node_name
-from ebbflow.flower.host import IN, node_state
-from ebbflow.flower.ports import LOOPBACK, free_port, is_free
-from ebbflow.flower.processes import Child, Processes, end_all
-from ebbflow.flower.programs import (
+from ebbflow.flower.launch.control import Control, NoAnswerError, SeenRun
+from ebbflow.flower.launch.ending import ending_by_signals
+from ebbflow.flower.launch.executor import SERVER
+from ebbflow.flower.launch.federation_settings import FederationSettings, Setting, read_settings
+from ebbflow.flower.launch.folder import FederationFolder, node_name
+from ebbflow.flower.launch.host import IN, node_state
+from ebbflow.flower.launch.ports import LOOPBACK, free_port, is_free
+from ebbflow.flower.launch.processes import Child, Processes, end_all
+from ebbflow.flower.launch.programs import (
     environment,
     forget_apps,
     program,
     require_flower,
     single_threaded,
 )
-from ebbflow.flower.reaching import answers
+from ebbflow.flower.launch.reaching import answers
 
 LINK, EXECUTOR, GATE = "link", "executor", "gate"
 """The names of the server's processes."""
@@ -50,7 +50,7 @@ _INTERVAL = 0.1
 
 
 @dataclass(frozen=True)
-class Origin:
+class NodeOrigin:
     """Where a node comes from if that is not the folder that its server is run from."""
 
     server: str = ""
@@ -135,7 +135,7 @@ class Federation:
         self.processes.end([EXECUTOR])  # a server that has outlived its executor
         forget_apps(folder.home)
         command = [
-            *(*self._python, "ebbflow.flower.executor", "--kind", SERVER),
+            *(*self._python, "ebbflow.flower.launch.executor", "--kind", SERVER),
             *("--address", f"{LOOPBACK}:{folder.ports()[LINK]}"),
             *("--secret", str(folder.secret()), "--root-certificates", str(folder.authority)),
         ]
@@ -158,10 +158,10 @@ class Federation:
 
         self._listen(GATE, command, gate.host, gate.port)
 
-    def start_node(self, number: int, origin: Origin | None = None) -> Child:
+    def start_node(self, number: int, origin: NodeOrigin | None = None) -> Child:
         """Start a node on this machine; `wait_for_nodes` says when it is in."""
         folder, name = self.folder, node_name(number)
-        server, authority, key, told = self._origin(number, origin or Origin())
+        server, authority, key, told = self._origin(number, origin or NodeOrigin())
         folder.require(authority, key)
         self._refuse_running(name)
         self.processes.end([name], grace=0)  # what a node that was killed has left behind
@@ -174,7 +174,7 @@ class Federation:
             **told,
         }
         command = [
-            *(*self._python, "ebbflow.flower.host", "--server", server),
+            *(*self._python, "ebbflow.flower.launch.host", "--server", server),
             *("--root-certificates", str(authority), "--key", str(key)),
             *("--folder", str(folder.node_home(number))),
             *("--log", str(folder.log(f"{name}-supernode"))),
@@ -260,7 +260,9 @@ class Federation:
         """End everything; return the names of what was running."""
         return end_all(self.folder.path) if self._processes is None else self._processes.end_all()
 
-    def _origin(self, number: int, given: Origin) -> tuple[str, Path, Path, Mapping[str, Setting]]:
+    def _origin(
+        self, number: int, given: NodeOrigin
+    ) -> tuple[str, Path, Path, Mapping[str, Setting]]:
         """Return a node's server, authority, key and settings, as given or as in this folder."""
         if not given.server and GATE not in self.folder.ports() and not self.settings.gate.port:
             raise EbbflowError(

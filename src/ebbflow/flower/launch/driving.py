@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower.control import SeenRun
-from ebbflow.flower.federation_settings import Setting
-from ebbflow.flower.folder import node_name
-from ebbflow.flower.launcher import Federation
+from ebbflow.flower.launch.control import SeenRun
+from ebbflow.flower.launch.federation_settings import Setting
+from ebbflow.flower.launch.folder import node_name
+from ebbflow.flower.launch.launcher import Federation
 from ebbflow.flower.saving import is_written_to
 from ebbflow.runs.records import read_lines
 

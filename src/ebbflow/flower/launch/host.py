@@ -1,7 +1,7 @@
 r"""A node: Flower's SuperNode, watched over, with an executor that is ready at once.
 
-    python -m ebbflow.flower.host --server 192.0.2.7:8443 --root-certificates ca.crt --key node0 \
-        --folder flwr/node0 --node-config "partition-id=0"
+    python -m ebbflow.flower.launch.host --server 192.0.2.7:8443 --root-certificates ca.crt \
+        --key node0 --folder flwr/node0 --node-config "partition-id=0"
 
 The SuperNode is a child of this process and is started again when it ends unasked. For a minute the
 server takes a node that was killed for one that is still there, and would refuse it (Flower's exit
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbflow.core.files import make_folder, write_atomically
-from ebbflow.flower.executor import (
+from ebbflow.flower.launch.executor import (
     CLIENT,
     Executor,
     end_with_parent,
@@ -33,9 +33,9 @@ from ebbflow.flower.executor import (
     say,
     until_told,
 )
-from ebbflow.flower.parting import say_gone
-from ebbflow.flower.ports import LOOPBACK, free_port
-from ebbflow.flower.programs import forget_apps, program
+from ebbflow.flower.launch.parting import say_gone
+from ebbflow.flower.launch.ports import LOOPBACK, free_port
+from ebbflow.flower.launch.programs import forget_apps, program
 
 STATE = "state.json"
 IN, JOINING, REFUSED, ENDED = "in", "joining", "refused", "ended"
@@ -241,7 +241,9 @@ def _reason(code: int, said: bytes, inside: bool) -> tuple[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a node until it is asked to end."""
-    parser = argparse.ArgumentParser(prog="python -m ebbflow.flower.host", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m ebbflow.flower.launch.host", description=__doc__
+    )
     parser.add_argument("--server", required=True, help="where the gate listens, as host:port")
     parser.add_argument("--root-certificates", type=Path, required=True)
     parser.add_argument("--key", type=Path, required=True, help="the node's private key")

@@ -4,9 +4,9 @@ In Flower 1.41 one port carries everything. Who reaches it can not only take par
 also register keys, start and stop runs, list them, and fetch the work of the server (the Control
 and Runtime APIs), with nothing but the authority's certificate, which every node has. So the
 SuperLink listens on 127.0.0.1, and nodes are given the address of the gate, which lets through the
-requests of Flower's nodes (`ebbflow.flower.gate_rules`) and refuses the rest.
+requests of Flower's nodes (`ebbflow.flower.gate.rules`) and refuses the rest.
 
-    python -m ebbflow.flower.gate --listen 192.0.2.7:8443 --to 127.0.0.1:8000 \
+    python -m ebbflow.flower.gate.command --listen 192.0.2.7:8443 --to 127.0.0.1:8000 \
         --certificate server.crt --key server.key --root-certificates ca.crt
 
 **What Flower checks itself**, if the SuperLink was started with ``--enable-supernode-auth``: that a
@@ -14,7 +14,7 @@ request carries a moment of the last five minutes, signed with a node's key; tha
 registered, and belongs to the node that the request names; and that no node registers or
 unregisters itself. So a stranger's key is refused, and so is a node that asks for another's
 messages. It does not check in whose name messages are pushed; the gate does
-(`ebbflow.flower.gate_messages`). The signature covers neither the request nor its body: whoever
+(`ebbflow.flower.gate.messages`). The signature covers neither the request nor its body: whoever
 broke TLS could use it for five minutes.
 
 **What nobody checks.** Objects and messages are named by the SHA-256 of what they hold: a
@@ -38,10 +38,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower.gate_rules import MIB, Limits
+from ebbflow.flower.gate.rules import MIB, Limits
 
 if TYPE_CHECKING:
-    from ebbflow.flower.gate_listener import Listener
+    from ebbflow.flower.gate.listener import Listener
 
 _BACKLOG = 256
 _HIGHEST_PORT = 65535
@@ -108,10 +108,10 @@ class GateServer:
     def run(self, announce: Callable[[], object]) -> None:
         """Serve until `stop`, SIGINT or SIGTERM; call `announce` when nodes may come."""
         # Only who runs a gate needs what comes with Flower.
-        from ebbflow.flower.gate_journal import Journal  # noqa: PLC0415
-        from ebbflow.flower.gate_listener import Listener, new_loop  # noqa: PLC0415
-        from ebbflow.flower.gate_service import Gate  # noqa: PLC0415
-        from ebbflow.flower.gate_superlink import SuperLink  # noqa: PLC0415
+        from ebbflow.flower.gate.journal import Journal  # noqa: PLC0415
+        from ebbflow.flower.gate.listener import Listener, new_loop  # noqa: PLC0415
+        from ebbflow.flower.gate.service import Gate  # noqa: PLC0415
+        from ebbflow.flower.gate.superlink import SuperLink  # noqa: PLC0415
 
         limits, journal = self._settings.limits, Journal()
         scheme = "http" if self._inside is None else "https"
@@ -273,7 +273,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gate: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable
-from ebbflow.flower.ports import LOOPBACK
+from ebbflow.flower.launch.ports import LOOPBACK
 
 SETTINGS = "federation.toml"
 Port = Annotated[int, Field(ge=0, le=65535)]

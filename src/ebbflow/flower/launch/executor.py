@@ -210,7 +210,9 @@ def until_told(step: Callable[[], float]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run an executor until it is asked to end."""
-    parser = argparse.ArgumentParser(prog="python -m ebbflow.flower.executor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m ebbflow.flower.launch.executor", description=__doc__
+    )
     parser.add_argument("--address", required=True, help="of the SuperLink or SuperNode")
     parser.add_argument("--secret", type=Path, required=True, help="the file that both can read")
     parser.add_argument("--kind", choices=[*_COMMANDS], required=True, help="of the tasks to run")

@@ -1,0 +1,1 @@
+"""A gate in front of a SuperLink, which lets nodes through and nobody else."""
