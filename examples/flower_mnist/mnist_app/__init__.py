@@ -1,0 +1,1 @@
+"""A plain Flower app on MNIST, and the same app with sessions."""
