@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.federation.bad_updates import bad_updates
 from ebbflow.flower.launch.driving import Driver, ServerDiedError, turns_of
 from ebbflow.flower.launch.folder import node_name
 from ebbflow.flower.launch.launcher import LINK, Federation, clean, taken_up
@@ -289,6 +290,7 @@ def _has_received(here: Federation, node: int, count: int) -> bool:
 
 
 TRIALS = {
+    "bad-updates": bad_updates,
     "bits": bits,
     "server-kills": server_kills,
     "link-kill": link_kill,

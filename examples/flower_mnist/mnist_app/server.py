@@ -14,7 +14,7 @@ app = ServerApp()
 def train(grid: Grid, name: str, rounds: int) -> Result:
     """Train with one of Flower's strategies."""
     arrays = ArrayRecord(Net().state_dict())
-    chosen = getattr(strategy, name)()
+    chosen: strategy.Strategy = getattr(strategy, name)()
     return chosen.start(grid, arrays, num_rounds=rounds)
 
 
