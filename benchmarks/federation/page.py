@@ -11,25 +11,25 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "federation.md"
 
 FAILURES = """\
-`python -m benchmarks.federation` kills real processes of a federation of five nodes behind TLS, keys
-and gate, by SIGKILL, under SCAFFOLD:
+`python -m benchmarks.federation` kills real processes of a federation of five nodes behind TLS,
+keys and gate, by SIGKILL, under SCAFFOLD:
 
 | killed | times | what happened |
 | --- | --- | --- |
-| the server's process, at random moments | {kills} | going on each time, the final model is {server} |
+| the server's process, at random moments | {kills} | resumed, the final model is {server} |
 | the SuperLink, in mid-round, back after 10 s | 1 | {link_rounds}; the final model is {link} |
 | a node, in mid-round, with a deadline of 20 s | {nodes} | {node_rounds}; {node_back} |
 
-One node of five sends bad updates for three rounds. Each is refused, named and counted, and the model
-is, bit by bit, that of the four others. The same nodes under Flower's own FedAvg:
+One node of five sends bad updates for three rounds. Each is refused, named and counted, and the
+model is, bit by bit, that of the four others. The same nodes under Flower's own FedAvg:
 
 | update | ebbflow says | Flower alone |
 | --- | --- | --- |
 {bad}"""
 
 LATENCY = """\
-Four sessions of three rounds, with three of five nodes at a time, on one machine with two cores that
-had other work as well; the digits and softmax regression, whose training takes next to no time:
+Four sessions of three rounds, with three of five nodes at a time, on one machine with two cores
+that had other work as well; softmax regression on the digits, whose training takes next to no time:
 
 | algorithm | start | a round (median) | all, with processes up and down | final model |
 | --- | --- | --- | --- | --- |
