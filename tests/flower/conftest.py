@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
 
@@ -19,3 +20,4 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "SHARE", 0.0)
     monkeypatch.setattr(crowd, "LATE_POLL", 0.002)
     monkeypatch.setattr(crowd, "LINGER", 1.0)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody cuts the power here

@@ -158,7 +158,11 @@ class Crowd:
             return Answers({}, {}, ())
         for message in messages:
             message.metadata.ttl = 2 * deadline + LINGER
+        began = time.monotonic()
         keys = list(self.grid.push_messages(messages))
+        pushed = time.monotonic()
+        # Sending counts, too, unless the SuperLink was away and no node could have answered.
+        until = deadline + (began if pushed - began <= OUTAGE else pushed)
         arrived: queue.Queue[_Arrived] = queue.Queue()
         every = max(POLL, SHARE * len(messages))
         nodes = [message.metadata.dst_node_id for message in messages]
@@ -175,7 +179,7 @@ class Crowd:
         replies: dict[int, Message] = {}
         for one in waiting.values():
             one.start()
-        for node, reply in self._arriving(arrived, len(waiting), deadline):
+        for node, reply in self._arriving(arrived, len(waiting), until):
             del waiting[node]
             if reply.has_error():
                 failed[numbers[node]] = reason_of(reply)
@@ -188,10 +192,9 @@ class Crowd:
         return Answers(dict(sorted(replies.items())), dict(sorted(failed.items())), late)
 
     def _arriving(
-        self, arrived: queue.Queue[_Arrived], count: int, deadline: float
+        self, arrived: queue.Queue[_Arrived], count: int, until: float
     ) -> Iterator[_Arrived]:
         """Yield replies as they come, until all are there or the time is over."""
-        until = time.monotonic() + deadline
         asked = time.monotonic()
         while count:
             try:
