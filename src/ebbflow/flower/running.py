@@ -127,6 +127,7 @@ class Running:
 
     def all_sessions(self) -> Result:
         """Train until all sessions are over."""
+        self.settings.tell(f"models and records are in {self.folder.path.absolute()}")
         while not self.place.finished:
             if not self.place.members:
                 self._begin()
