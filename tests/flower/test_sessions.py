@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +314,34 @@ def test_integer_arrays_are_kept_out_and_come_back() -> None:
 def test_a_limit_on_lengths_is_above_one() -> None:
     with pytest.raises(EbbflowError, match="norm is 1"):
         Checks(norm=1)
+
+
+def test_a_strategy_may_call_the_number_of_samples_otherwise(tmp_path: Path) -> None:
+    grid = stock_grid()
+
+    def renamed(content: Any) -> Any:
+        (metrics,) = content.metric_records.values()
+        metrics["n"] = metrics.pop("num-examples")
+        return content
+
+    for node in grid.nodes.values():
+        node.spoil = renamed
+    factory = partial(FedAvg, weighted_by_key="n", fraction_evaluate=0.0)
+    sessions(tmp_path, factory, sessions=1).run(grid, initial())
+    assert all(line["used"] == [0, 1, 2, 3, 4] for line in lines(tmp_path) if line["round"])
+
+
+def test_evaluations_that_differ_are_left_out(tmp_path: Path) -> None:
+    grid = stock_grid()
+    plain = grid._reply
+
+    def odd(node: Any, message: Any) -> Any:
+        reply = plain(node, message)
+        if node is grid.nodes[101] and message.metadata.message_type == "evaluate":
+            (metrics,) = reply.content.metric_records.values()
+            metrics["more"] = 1.0
+        return reply
+
+    grid._reply = odd  # type: ignore[method-assign]
+    sessions(tmp_path, sessions=1).run(grid, initial())
+    assert all("eval_acc" in line["evaluate"] for line in lines(tmp_path) if line["round"])

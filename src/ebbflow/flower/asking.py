@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -16,7 +16,6 @@ from ebbflow.flower.crowd import Answers, Crowd
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
 from ebbflow.flower.strategy_state import chain_of
-from ebbflow.flower.wire import EXAMPLES
 
 MINIMA = {
     "min_train_nodes": "fraction_train",
@@ -117,7 +116,7 @@ class Asking:
         ours = strategy if isinstance(strategy, AlgorithmStrategy) else None
         refused: dict[int, str] = {}
         if answers.replies:
-            refused = self.checks.refusals(
+            refused = _checks_of(self.checks, strategy).refusals(
                 answers.replies,
                 shapes_of(arrays) if ours is None else ours.expected(),
                 distance_from(arrays) if ours is None else ours.length(),
@@ -153,15 +152,15 @@ class Asking:
         if not messages:
             return None
         answers = self.crowd.ask(messages, grid.devices, self.deadline)
-        fine = [reply for reply in answers.replies.values() if _counts(reply)]
+        fine = _checks_of(self.checks, strategy).evaluations(answers.replies)
         return strategy.aggregate_evaluate(t, fine) if fine else None
 
 
-def _counts(reply: Message) -> bool:
-    """Whether an evaluation says on how many samples it was made."""
-    records = list(reply.content.metric_records.values())
-    count = records[0].get(EXAMPLES) if len(records) == 1 else None
-    return isinstance(count, int | float) and 0 < count < float("inf")
+def _checks_of(checks: Checks, strategy: Strategy) -> Checks:
+    """Return the checks with the name that a strategy has for the number of samples."""
+    names = (getattr(each, "weighted_by_key", None) for each in chain_of(strategy))
+    own = next((name for name in names if isinstance(name, str)), checks.weighted_by)
+    return replace(checks, weighted_by=own)
 
 
 def _cap_minima(strategy: Strategy, members: int) -> None:

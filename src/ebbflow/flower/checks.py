@@ -72,6 +72,11 @@ class Checks:
                     refused[device] = f"the update is {long / middle:.3g} times the median length"
         return dict(sorted(refused.items()))
 
+    def evaluations(self, replies: Mapping[int, Message]) -> list[Message]:
+        """Return the replies to a message to evaluate that can be averaged."""
+        usual = _usual_metrics(replies)
+        return [r for r in replies.values() if self._wrong_count(r.content, usual) is None]
+
     def _wrong_count(self, content: RecordDict, usual: frozenset[str]) -> str | None:
         if len(content.metric_records) != 1:
             return f"the reply has {len(content.metric_records)} records of metrics instead of one"

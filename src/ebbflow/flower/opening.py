@@ -217,9 +217,9 @@ class Opener:
 
 
 def _examples(content: RecordDict) -> int | None:
-    """Return how many samples a device says it has, if that can be."""
+    """Return how many samples a device says it has, if that can be; one if it does not say."""
     records = list(content.metric_records.values())
-    count = records[0].get(EXAMPLES) if len(records) == 1 else None
+    count = records[0].get(EXAMPLES, 1) if len(records) == 1 else None
     if isinstance(count, int | float) and 1 <= count <= 1e9:
         return int(count)
     return None

@@ -241,7 +241,7 @@ class EvaluatedPanel(_Asked):
         content = RecordDict({"arrays": arrays, "config": self._config})
         answers = self.answers(dict.fromkeys(self.devices, content))
         self._known[key] = {
-            device: (float(cast(float, metrics[EXAMPLES])), self._loss(metrics))
+            device: (float(cast(float, metrics.get(EXAMPLES, 1))), self._loss(metrics))
             for device, metrics in answers.items()
         }
 
