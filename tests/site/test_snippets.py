@@ -19,6 +19,18 @@ RUN = {
         "test_python_on_the_page_runs",
     ),
     ("extending.md", "python"): ("tests/test_docs.py", "test_what_a_reader_adds_by_the_page"),
+    ("federation.md", "console"): (
+        "tests/flower/test_federation_page.py",
+        "test_the_commands_of_the_page_work",
+    ),
+    ("federation.md", "python"): (
+        "tests/flower/test_federation_page.py",
+        "test_python_on_the_page_runs",
+    ),
+    ("federation.md", "toml"): (
+        "tests/flower/test_federation_page.py",
+        "test_the_commands_of_the_page_work",
+    ),
     ("metrics.md", "python"): (
         "tests/analysis/test_metrics.py",
         "test_the_examples_in_the_document",
