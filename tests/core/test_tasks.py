@@ -69,6 +69,23 @@ def test_derivatives_are_those_of_the_loss(task: Task, seed: int) -> None:
     torch.testing.assert_close(curvature, second)
 
 
+@pytest.mark.parametrize("name", ["classes", "tokens"])
+@pytest.mark.parametrize("seed", range(5))
+def test_certain_predictions_have_no_negative_curvature(name: str, seed: int) -> None:
+    """In single precision, as devices compute it, and to some digits."""
+    outputs, truth = example(TASKS[name], seed)
+    outputs = (40 * outputs).float()
+    jacobian = 300 * torch.randn((*outputs.shape, MODELS), generator=torch.manual_seed(seed))
+    counts = torch.ones(SAMPLES)
+    _, single = expanded_loss(TASKS[name], outputs, truth, counts, jacobian)
+    _, double = expanded_loss(
+        TASKS[name], outputs.double(), truth, counts.double(), jacobian.double()
+    )
+    values = torch.linalg.eigvalsh(single.double())
+    assert float(values.min()) >= -1e-5 * float(values.max())
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4 * float(double.max()))
+
+
 @every_task
 def test_a_student_like_its_teacher_is_not_apart_from_it(task: Task) -> None:
     outputs, _ = example(task, 1)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
+import ebbflow
 from ebbflow.core.mixtures import basis_of
 from ebbflow.core.survey import Array, Expansion, Half, LossSums, Panel
 from ebbflow.models import MODELS
@@ -88,6 +91,112 @@ def test_devices_with_real_models_and_32_bits_are_trusted(
     assert found.tolist() == search(panel).tolist()
 
 
+def trained_to_the_end(seed: int, scale: float) -> SamplePanel:
+    """Return groups with labels of their own, and softmax models that are all but certain of them.
+
+    Each model was trained for three of the four labels; the logits of all are ``scale`` times as
+    large then.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    model = MODELS["softmax"]((6,), 4)
+    centres = 2 * torch.randn(4, 6, generator=draw)
+
+    def group(count: int) -> tuple[Tensor, Tensor, Tensor]:
+        labels = torch.randint(0, 2, (count,), generator=draw)
+        labels += torch.randint(0, 3, (1,), generator=draw)
+        x = centres[labels] + 0.3 * torch.randn(count, 6, generator=draw)
+        return x, labels, torch.rand(count, generator=draw) + 0.5
+
+    states = []
+    for left_out in range(SIZE):
+        state = model.initial(torch.Generator().manual_seed(seed))
+        y = torch.arange(4).repeat(8)
+        y = y[y != left_out]
+        x = centres[y] + 0.3 * torch.randn(len(y), 6, generator=draw)
+        for _ in range(20):
+            theta = state.theta.requires_grad_()
+            logits = model.forward(theta, state.buffers, x, None, False)[0].logits
+            (slope,) = torch.autograd.grad(functional.cross_entropy(logits, y), theta)
+            state = state._replace(theta=(theta - slope).detach())
+        noise = 0.05 * torch.randn(state.theta.shape, generator=draw)
+        states.append(state._replace(theta=scale * (state.theta + noise)))
+    return SamplePanel(basis_of(model, states), [group(16) for _ in range(6)])
+
+
+@settings(deadline=None, max_examples=50)
+@given(seeds, st.floats(-1, 3).map(lambda power: 10**power))
+def test_honest_devices_are_trusted_however_certain_their_models_are(
+    seed: int, scale: float
+) -> None:
+    """A convex loss, long steps on which it looks like a hinge, curvatures of hardly a digit."""
+    panel = trained_to_the_end(seed, scale)
+    found, left_out = from_trusted_groups(panel, search)
+    assert left_out == 0
+    assert found.tolist() == search(panel).tolist()
+
+
+@pytest.mark.slow
+def test_no_device_of_a_long_run_is_left_out(tmp_path: Path) -> None:
+    """Models trained to the end, session after session: all devices are honest."""
+    ebbflow.compare(
+        preset="demo", methods="learned", sessions=24, rounds=60, seeds=1, out=tmp_path / "run"
+    )
+    events = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8")
+    assert "session" in events
+    assert "contradict" not in events
+
+
+def walk(*places: float) -> Callable[[Panel], Array]:
+    """Return a search that looks at mixtures with these first weights, and finds nothing."""
+
+    def search(panel: Panel) -> Array:
+        for place in places:
+            panel.expansion(np.array([place, 0.0, 1 - place]), "learn")
+        return np.zeros(SIZE)
+
+    return search
+
+
+def hinge(at: float, steep: float) -> Curve:
+    """Return the group with the loss log(1 + exp(s (a_0 - m))) / s."""
+
+    def risen(a: Array) -> float:
+        return float(np.exp(-np.logaddexp(0, -steep * (a[0] - at))))
+
+    first = np.array([1.0, 0, 0])
+    return Curve(
+        1.0,
+        lambda a: float(np.logaddexp(0, steep * (a[0] - at)) / steep),
+        lambda a: risen(a) * first,
+        lambda a: steep * risen(a) * (1 - risen(a)) * np.diag(first),
+    )
+
+
+@given(st.floats(-0.5, 1.5), st.floats(1, 2).map(lambda power: 10**power))
+def test_a_hinge_in_one_group_is_no_contradiction(at: float, steep: float) -> None:
+    """Its derivatives at both ends of a long step say nothing of what is in between."""
+    panel = CurvePanel([hinge(at, steep), *curves(4)])
+    assert from_trusted_groups(panel, walk(1.5, -0.5, 0.5))[1] == 0
+
+
+def wave(phase: float) -> Curve:
+    """Return the group with the loss 3 + 2 cos(3 a_0 + p), which is not convex."""
+    first = np.array([1.0, 0, 0])
+    return Curve(
+        1.0,
+        lambda a: float(3 + 2 * np.cos(3 * a[0] + phase)),
+        lambda a: -6 * np.sin(3 * a[0] + phase) * first,
+        lambda a: 4 * np.diag(first),
+    )
+
+
+@pytest.mark.parametrize("last", [0.8, 0.9, 1.0, 1.1])
+def test_if_the_loss_of_most_groups_is_not_convex_nobody_is_left_out(last: float) -> None:
+    """By the trapezoidal rule alone, the last one would be."""
+    panel = CurvePanel([wave(phase) for phase in (0.0, 0.0, 0.0, 0.0, last)])
+    assert from_trusted_groups(panel, walk(0.0, 0.7, 1.6, 2.9, 4.1))[1] == 0
+
+
 # --- made-up answers ----------------------------------------------------------------------------
 
 
@@ -118,6 +227,48 @@ def test_random_numbers_are_found(seed: int, groups: int) -> None:
     found, left_out = from_trusted_groups(CurvePanel([noise, *honest]), search)
     assert left_out == 1
     assert np.isfinite(found).all()
+
+
+class Lying(SamplePanel):
+    """The first group's answers are changed by ``lie``, which knows its loss and slope."""
+
+    lie: Callable[[float, Array], tuple[float, Array]] = staticmethod(
+        lambda loss, slope: (loss, slope)
+    )
+
+    def losses(self, mixtures: Sequence[Array], half: str) -> LossSums:
+        sums = super().losses(mixtures, half)
+        for place, mean in enumerate(sums.loss[0] / sums.weight[0]):
+            sums.loss[0, place] = sums.weight[0] * self.lie(mean, np.zeros(SIZE))[0]
+        return sums
+
+    def expansion(self, mixture: Array, half: str = "learn") -> Expansion:
+        sums = super().expansion(mixture, half)
+        weight = sums.weight[0]
+        mean, slope = self.lie(sums.loss[0] / weight, sums.slope[0] / weight)
+        sums.loss[0], sums.slope[0] = weight * mean, weight * slope
+        return sums
+
+
+SAID: dict[str, Callable[[float, Array], tuple[float, Array]]] = {
+    "slopes that lead uphill": lambda loss, slope: (loss, -slope),
+    "slopes that are too steep": lambda loss, slope: (loss, 9 * slope),
+    "no slope at all": lambda loss, slope: (loss, 0 * slope),
+    "a loss that never changes": lambda loss, slope: (0.3, slope),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", SAID)
+def test_wrong_slopes_of_real_models_are_found_nine_times_in_ten(lie: str) -> None:
+    """Where models still have something to learn: otherwise there is hardly a step to judge by."""
+    found = 0
+    for seed in range(40):
+        panel = trained_to_the_end(seed, 0.3)
+        lying = Lying(panel.basis, panel.groups)
+        lying.lie = SAID[lie]
+        found += from_trusted_groups(lying, search)[1] == 1
+    assert found >= 36
 
 
 class Forgetful(CurvePanel):

@@ -22,6 +22,7 @@ from ebbflow.core.vector import not_negative, unflatten
 ROWS = 512  # the most samples in one forward pass
 NUMBERS = 2**18  # of their inputs in one pass: activations, times K for the derivatives, must fit
 STEP = 0.01  # in alpha: small beside one, and large beside the rounding of float32
+ROUNDING = 1e-3  # the part of a curvature that may be negative before its digits count as lost
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,14 @@ def expanded(
 
     With J the derivative of a sample's logits in alpha and p its predictions, the slope is
     J^T (p - y) and the Gauss-Newton curvature J^T (diag(p) - p p^T) J. Other tasks have others.
+    Where predictions are all but certain, that difference has no digits left in 32 bits, and may be
+    negative. The spread of J around its mean, sum_c p_c (J_c - p^T J)^T (J_c - p^T J), is the same
+    matrix and never negative; it replaces a difference that is.
     """
     size = len(alpha)
     loss = torch.zeros((), dtype=torch.float64)
     slope = torch.zeros(size, dtype=torch.float64)
-    curvature = torch.zeros(size, size, dtype=torch.float64)
+    curvature, around_mean = torch.zeros(2, size, size, dtype=torch.float64)
     parts = (torch.split(each, _rows(x)) for each in (x, y, weights))
     for rows, labels, counts in zip(*parts, strict=True):
         logits, jacobian = _with_derivative(basis, alpha, rows)
@@ -171,6 +175,7 @@ def expanded(
             loss += (task.loss(logits, labels).double() * counts).sum().cpu()
             slope += first.double().cpu()
             curvature += second.double().cpu()
+            around_mean += second.double().cpu()
             continue
         each = functional.cross_entropy(logits, labels, reduction="none")
         predicted = functional.softmax(logits, -1)
@@ -182,7 +187,16 @@ def expanded(
         loss += (each.double() * counts).sum().cpu()
         slope += torch.einsum("bc,bck->k", error, jacobian).double().cpu()
         curvature += spread.double().cpu()
-    return loss, slope, curvature
+        away = jacobian - mean.unsqueeze(1)
+        spread = torch.einsum("b,bck,bcl->kl", counts, predicted.unsqueeze(-1) * away, away)
+        around_mean += spread.double().cpu()
+    return loss, slope, around_mean if _negative(curvature) else curvature
+
+
+def _negative(curvature: Tensor) -> bool:
+    """Whether a curvature is more negative than rounding makes it by itself."""
+    values = torch.linalg.eigvalsh(curvature.nan_to_num())
+    return bool(values[0] < -ROUNDING * values.abs().max())
 
 
 def expansion_passes(models: int) -> int:

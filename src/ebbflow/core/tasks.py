@@ -31,7 +31,8 @@ class Slopes(NamedTuple):
     """A loss's derivatives in a sample's outputs, flattened to ``[B, O]``.
 
     ``slope`` is the first one. The Gauss-Newton matrix is diag(``diagonal``) minus the outer
-    product of ``ray`` with itself within every one of the ``blocks`` that outputs fall into.
+    product of ``ray`` with itself within every one of the ``blocks`` that outputs fall into. There
+    the squares of ``ray`` over ``diagonal`` add up to one, or all are zero.
     """
 
     slope: Tensor
@@ -327,11 +328,14 @@ def expanded_loss(
         return first, torch.einsum("b,bop,bok,bpl->kl", counts, curved, flat, flat)
     slope, diagonal, ray, blocks = task.slopes(outputs, truth)
     along = jacobian.reshape(len(outputs), -1, size)
-    weighted = diagonal.reshape(len(outputs), -1, 1) * along
     first = torch.einsum("b,bo,bok->k", counts, slope.reshape(len(outputs), -1), along)
-    second = torch.einsum("b,bok,bol->kl", counts, weighted, along)
+    diagonal = diagonal.reshape(len(outputs), -1, 1)
     if ray is not None:
-        mean = ray.reshape(len(outputs), blocks, -1, 1) * along.view(len(outputs), blocks, -1, size)
-        mean = mean.sum(2)
-        second = second - torch.einsum("b,bnk,bnl->kl", counts, mean, mean)
-    return first, second
+        # With u = ray / diagonal, D - r r^T = (1 - u r^T)^T D (1 - u r^T), which cannot be negative
+        # by rounding: the difference itself can, where predictions are all but certain.
+        along = along.view(len(outputs), blocks, -1, size)
+        ray, by_block = ray.reshape(*along.shape[:3], 1), diagonal.view(*along.shape[:3], 1)
+        mean = (ray * along).sum(2, keepdim=True)
+        along = along - torch.where(by_block > 0, ray / by_block, 0.0) * mean
+        along = along.reshape(len(outputs), -1, size)
+    return first, torch.einsum("b,bok,bol->kl", counts, diagonal * along, along)

@@ -7,9 +7,15 @@ to b, this is the corrected trapezoidal rule,
 
     L(b) - L(a) = (g(a) + g(b)) / 2 + (h(a) - h(b)) / 12 + an error of fifth order in the step.
 
-A device that makes its answers up breaks one of these rules within a few questions, and the sums
-of its group break it too. A device that answers truthfully for wrong data is not found this way,
-unless none of its answers is a number while those of other groups are.
+Where models are trained to the end, cross-entropy looks like a hinge on a long step, and that error
+is anything. But a convex loss, as softmax regression has, lies above all its tangents, however long
+the step: L(b) >= L(a) + g(a). So a group has to break both rules, the second one anywhere, before
+it is left out. If most groups break the second one, the loss is that of a network and not convex,
+and neither rule says anything about this step.
+
+A device that makes its answers up breaks these rules within a few questions, and the sums of its
+group break them too. A device that answers truthfully for wrong data is not found this way, unless
+none of its answers is a number while those of other groups are.
 """
 
 from __future__ import annotations
@@ -30,6 +36,9 @@ TIMES = 3.0
 """How many times the median of all other groups that part must be: a step may just be long."""
 ROUNDING = 1e-3
 """Differences up to this part are put down to 32-bit arithmetic."""
+CONCAVE = 0.02
+"""The part of a curvature that may be negative: each device rounds, and in a direction of its own,
+so that a sum of theirs may be several times as wrong as one of them (`mixtures.ROUNDING`)."""
 
 
 def from_trusted_groups(panel: Panel, search: Callable[[Panel], Array]) -> tuple[Array, int]:
@@ -64,6 +73,7 @@ class _CheckedPanel:
         self._sums: dict[tuple[bytes, Half], LossSums] = {}
         self._expansions: dict[tuple[bytes, Half], Expansion] = {}
         self._known: dict[tuple[bytes, Half], Array] = {}
+        self._tangents: dict[bytes, tuple[Array, Expansion]] = {}
         self._last: tuple[Array, Expansion] | None = None
 
     @property
@@ -94,8 +104,11 @@ class _CheckedPanel:
         wrong = (around.loss < 0) | _concave(means.curvature)
         wrong |= self._says_otherwise(mixture, half, means.loss)
         if half == "learn":
+            self._tangents[mixture.tobytes()] = mixture, means
             if self._last is not None:
-                wrong |= _contradicting(mixture - self._last[0], self._last[1], means)
+                otherwise = _contradicting(mixture - self._last[0], self._last[1], means)
+                if otherwise.any():
+                    wrong |= otherwise & self._below_tangents()
             self._last = mixture, means
         self._leave_out(wrong, around.weight)
         return Expansion(*(sums[self._trusted] for sums in around))
@@ -105,6 +118,27 @@ class _CheckedPanel:
         before = self._known.setdefault((mixture.tobytes(), half), loss)
         with np.errstate(invalid="ignore"):  # no number differs from itself
             return np.asarray(np.abs(loss - before) > ROUNDING * (np.abs(before) + 1))
+
+    def _below_tangents(self) -> Groups:
+        """Return which groups say of some mixture that it is better than one of their tangents.
+
+        Most groups do so only if their loss is not convex; then those count that do so near by,
+        among the mixtures of the search itself, or nobody if these are most groups, too.
+        """
+        tangents = list(self._tangents.values())
+        known = self._known.items()
+        everywhere = [(np.frombuffer(at), loss) for (at, half), loss in known if half == "learn"]
+        for points in (everywhere, [(at, around.loss) for at, around in tangents]):
+            found = np.zeros(len(points[0][1]), dtype=bool)
+            with np.errstate(invalid="ignore"):  # what is no number is not below
+                for at, around in tangents:
+                    for mixture, loss in points:
+                        tangent = around.loss + around.slope @ (mixture - at)
+                        rounding = ROUNDING * (np.abs(around.loss) + np.abs(loss) + 1)
+                        found |= loss < tangent - rounding
+            if found.sum() <= len(found) / 2:
+                return found
+        return np.zeros_like(found)
 
     def _leave_out(self, wrong: Groups, weight: Array, least: float = 0.5) -> None:
         """Leave groups out, if any still trusted is wrong and more than this part remains."""
@@ -127,12 +161,12 @@ def _means(sums: Expansion) -> Expansion:
 def _concave(curvature: Array) -> Groups:
     """Return which groups claim that their loss curves downwards somewhere."""
     values = np.linalg.eigvalsh(np.nan_to_num(curvature))
-    return np.asarray(values.min(1) < -ROUNDING * np.abs(values).max(1))
+    return np.asarray(values.min(1) < -CONCAVE * np.abs(values).max(1))
 
 
 def _contradicting(step: Array, here: Expansion, there: Expansion) -> Groups:
     """Return which groups' losses change otherwise than their derivatives say."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # no loss at all is divided by nothing
         slopes = np.stack([here.slope @ step, there.slope @ step])
         curved = step @ here.curvature @ step - step @ there.curvature @ step
         change = there.loss - here.loss
