@@ -95,6 +95,7 @@ class AwayGrid(LocalGrid):
 
 def test_an_outage_moves_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "OUTAGE", 0.2)
+    monkeypatch.setattr(crowd, "PING", 0.1)
     grid = grid_of(AwayGrid)
     answers, seconds = asked(grid, Crowd(grid, DeviceNumbers()), 0.6)
     assert list(answers.replies) == [0, 1, 2]

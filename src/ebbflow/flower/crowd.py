@@ -28,9 +28,11 @@ SHARE = 0.1
 """Seconds between two looks for any reply: of 50 nodes, each is looked after every five seconds."""
 LATE_POLL = 2.0
 """Seconds between two looks for a reply that is late."""
-OUTAGE = 2.0
+OUTAGE = 5.0
 """If the SuperLink takes longer than so many seconds to answer, it was away; the deadline moves by
 as long, because no node could answer meanwhile."""
+PING = 1.0
+"""Seconds between two questions whether the SuperLink is there."""
 LINGER = 60.0
 """Seconds after the deadline, beside another deadline's time, during which a late reply is still
 accepted by the SuperLink, so that a node is known to be free again."""
@@ -203,7 +205,7 @@ class Crowd:
                 continue
             except queue.Empty:
                 now = time.monotonic()
-            if now - asked > OUTAGE / 2:
+            if now - asked > PING:
                 self.grid.get_node_ids()  # is the SuperLink there?
                 asked = time.monotonic()
                 until += asked - now if asked - now > OUTAGE else 0.0
