@@ -153,9 +153,15 @@ def wrong_arguments(words: list[str]) -> Iterator[str]:
         yield f"{name} does not take {left[0]}"
     if "help" not in given:
         for parameter in command.params:
-            if parameter.required and given.get(parameter.name) is None:
+            if parameter.required and not _is_given(given.get(parameter.name)):
                 yield f"{name}: missing {parameter.name}"
-    for setting in given.get("settings") or []:
+    settings = given.get("settings")
+    for setting in settings if isinstance(settings, list) else []:
         key = setting.partition("=")[0]
         if key not in set(keys()) and not key.startswith(FREE_KEYS):
             yield f"{name}: there is no key {key}"
+
+
+def _is_given(value: object) -> bool:
+    """Whether an argument was given: newer versions of click have a sign of their own for that."""
+    return value is not None and type(value).__name__ != "Sentinel"

@@ -112,7 +112,7 @@ def found_in(text: str) -> list[str]:
         ("```toml\nrounds = \n```\n", "Invalid value"),
         ("```toml\n[lr]\nfloor = 2.0\n```\n", "lr.floor = 2.0"),
         ("```console\n$ ebbflow comapre\n```\n", "ebbflow has no command comapre"),
-        ("```console\n$ ebbflow compare --rouns 3\n```\n", "No such option: --rouns"),
+        ("```console\n$ ebbflow compare --rouns 3\n```\n", "--rouns 3: No such option"),
         ("```console\n$ ebbflow history show\n```\n", "history show: missing folder"),
         ("```console\n$ ebbflow compare --set rouns=3\n```\n", "there is no key rouns"),
         ("```console\n$ ebbflow compare \\\n    --rouns 3\n```\n", "--rouns"),
