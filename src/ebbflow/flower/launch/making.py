@@ -26,7 +26,7 @@ from ebbflow.flower.launch.identities import make_authority, make_node_key, make
 
 ENDING = ".txt"
 """What the templates' names end with, so that nobody takes them for modules of ours."""
-PACKAGE = "federation_app"
+PACKAGE, SCRIPT = "federation_app", "start.sh"
 KEYS, DATA, TEST = "keys.json", "data.safetensors", "test.safetensors"
 MOST_NODES = 1000
 
@@ -110,6 +110,9 @@ def _write_app(made: FederationFolder, nodes: int, run: dict[str, Setting]) -> N
         if name in (SETTINGS, "README.md"):
             text = text.replace("{nodes}", str(nodes)).replace("{run}", tomli_w.dumps(run))
             write_atomically(made.path / name, text.encode())
+        elif name == SCRIPT:
+            write_atomically(made.path / name, text.encode())
+            (made.path / name).chmod(0o755)
         elif name == "pyproject.toml":
             write_atomically(made.app / name, text.encode())
         elif name.endswith(".py"):
