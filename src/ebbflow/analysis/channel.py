@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import lfilter
-from scipy.special import exp1, j0
 
 from ebbflow.core.errors import EbbflowError
 
@@ -122,6 +120,8 @@ def correlation(speed: ArrayLike, carrier: float, slot: float) -> Array:
     >>> f"{correlation(10.0, 3.5e9, 0.5e-3):.3f}"
     '0.967'
     """
+    from scipy.special import j0  # noqa: PLC0415 - slow to import
+
     return np.asarray(j0(2 * math.pi * doppler(speed, carrier) * slot), dtype=np.float64)
 
 
@@ -156,6 +156,8 @@ class Fading:
 
     def gains(self, slots: int) -> Array:
         """Return |h_k[n]|^2 of the next slots, [K, slots]."""
+        from scipy.signal import lfilter  # noqa: PLC0415 - takes a second to import
+
         noise = np.empty((len(self.generators), slots, 2))
         for device, generator in enumerate(self.generators):
             generator.standard_normal(out=noise[device])
@@ -211,6 +213,8 @@ def scaled_exp1(y: ArrayLike) -> Array:
     >>> f"{scaled_exp1(1e6):.12g}"
     '9.99999000002e-07'
     """
+    from scipy.special import exp1  # noqa: PLC0415 - slow to import
+
     values = np.asarray(y, dtype=np.float64)
     small = np.minimum(values, LARGE)
     closed = np.asarray(np.exp(small) * exp1(small))

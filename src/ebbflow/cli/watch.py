@@ -17,7 +17,7 @@ from ebbflow.core.names import printable
 
 app = typer.Typer()
 
-GIVES_WAY = 5
+GIVES_WAY = 10
 """By how much the priority is lowered: a run that computes comes first."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ebbflow.report.live import watched_run
 from ebbflow.report.live import watching as module
 from ebbflow.report.live.pace import Pace
 from ebbflow.report.live.watching import GONE, Watching
@@ -31,8 +32,9 @@ def run(small_run: Path, tmp_path: Path) -> GrowingRun:
 
 @pytest.fixture(autouse=True)
 def _waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers wait for a content as long as it takes."""
+    """Answers wait for a content as long as it takes, and costs are in it from the beginning."""
     monkeypatch.setattr(module, "PATIENCE", 60.0)
+    monkeypatch.setattr(watched_run, "MATURE", 0.0)
 
 
 @pytest.fixture
@@ -393,6 +395,52 @@ def test_contents_of_a_fast_run_are_few(
     assert last == truth(run.folder)
 
 
+@impatient
+def test_costs_of_a_fast_run_wait_until_it_is_over(
+    run: GrowingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_run, "MATURE", 3600.0)
+    watching = Watching([run.folder])
+    with run.running():
+        for session in (1, 2, 3):
+            run.end(session)
+            content = asked(watching)["content"]["runs"][0]
+            assert content["costs"] == {
+                "reason": watched_run.LATER,
+                "sessions": [],
+                "targets": [],
+            }
+            assert content["scores"] == truth(run.folder)["runs"][0]["scores"]
+    assert asked(watching)["content"] == truth(run.folder)  # it was stopped
+    run.finish()
+    assert asked(watching)["content"] == truth(run.folder)
+
+
+def test_costs_are_those_of_some_time_before_until_their_turn_comes(
+    run: GrowingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, turn = Watching([run.folder]), {"costs": True}
+    monkeypatch.setattr(
+        Pace,
+        "ready",
+        lambda self, haste=1.0: self in (watching._looking, watching._computing) or turn["costs"],
+    )
+    with run.running():
+        run.end(2)
+        before = asked(watching)["content"]["runs"][0]["costs"]
+        assert before == truth(run.folder)["runs"][0]["costs"]
+        turn["costs"] = False
+        run.end(3)
+        assert asked(watching)["content"]["runs"][0]["costs"] == before
+        run.end(1)  # somebody resumes it from a checkpoint
+        assert asked(watching)["content"]["runs"][0]["costs"]["reason"] == watched_run.LATER
+        turn["costs"] = True
+        run.end(2)
+        assert asked(watching)["content"]["runs"][0]["costs"] == before
+    run.finish()
+    assert asked(watching)["content"] == truth(run.folder)
+
+
 def test_a_page_that_is_loaded_again_and_again_is_not_computed_each_time(
     run: GrowingRun, counted: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,10 +460,10 @@ def test_a_page_that_is_loaded_again_and_again_is_not_computed_each_time(
         run.grow(1, 3)
         page = watching.page()
         assert counted["page_content"] == 2
-    # It asks for what it lacks.
-    cursor = re.search(r'"cursor":"([0-9-]+)"', page.text)
-    assert cursor is not None
-    assert {row[5] for row in asked(watching, cursor[1])["rounds"]} == {3}
+        # It asks for what it lacks.
+        cursor = re.search(r'"cursor":"([0-9-]+)"', page.text)
+        assert cursor is not None
+        assert {row[5] for row in asked(watching, cursor[1])["rounds"]} == {3}
 
 
 def test_rounds_come_while_a_content_is_computed(

@@ -60,11 +60,11 @@ def in_plane(distances: Matrix) -> tuple[Matrix, float]:
     >>> round(float(np.hypot(*(points[1] - points[2]))), 6), round(stress, 6)
     (5.0, 0.0)
     """
-    from scipy.sparse.csgraph import shortest_path  # noqa: PLC0415 - slow to import
-
     known = ~np.isnan(distances)
     full = distances
     if not known.all():
+        from scipy.sparse.csgraph import shortest_path  # noqa: PLC0415 - slow to import
+
         # Zero means "no edge" to scipy, so equal sessions keep a tiny distance.
         edges = np.where(known, np.maximum(distances, 1e-12), np.inf)
         ways = shortest_path(edges, directed=False)

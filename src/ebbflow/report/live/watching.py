@@ -151,27 +151,34 @@ class Watching:
         """
         if self._job is not None or not self._runs:
             return self._job
-        going = any(run.state.state == "running" for run in self._runs.values())
+        going = any(run.going for run in self._runs.values())
         if (going or self._failure) and not self._computing.ready(haste):
             return None
         self._job = Future[None]()
         self._added_to_next = Added()
         self._stale = self._due = False
         runs = [(run, run.lines()) for run in self._runs.values()]
-        threading.Thread(target=self._work, args=(runs, self._job), daemon=True).start()
+        threading.Thread(target=self._work, args=(runs, self._job, going), daemon=True).start()
         return self._job
 
-    def _work(self, runs: Sequence[tuple[WatchedRun, RunLines]], job: Future[None]) -> None:
+    def _work(
+        self, runs: Sequence[tuple[WatchedRun, RunLines]], job: Future[None], going: bool
+    ) -> None:
         """Compute a content; if that fails, the last one stays, with a sentence."""
         # Imported before it is timed, because that takes longer than to compute a small content.
-        from ebbflow.report.page.content import page_content  # noqa: PLC0415 - slow to import
+        from ebbflow.report.page.content import TARGETS, page_content  # noqa: PLC0415 - slow
 
         content, content_text, failure = None, "", ""
         bug: Exception | None = None
         try:
+            views = [run.view(lines) for run, lines in runs]
+            spent = [
+                run.spent(view, lines, going=going)
+                for view, (run, lines) in zip(views, runs, strict=True)
+            ]
             with self._computing.timed():
                 names = told_apart([run.folder for run, _ in runs])
-                content = page_content([run.view(lines) for run, lines in runs], names)
+                content = page_content(views, names, TARGETS, spent)
                 content_text = json.dumps(content, allow_nan=False, separators=(",", ":"))
         except (EbbflowError, OSError) as error:
             failure = str(error)

@@ -147,12 +147,18 @@ def page_content(
     views: Sequence[RunView],
     names: Sequence[str] | None = None,
     targets: Sequence[Target] = TARGETS,
+    spent: Sequence[Spending] | None = None,
 ) -> PageContent:
-    """Return the content for runs, which need not be finished; ``names`` tell them apart."""
+    """Return the content for runs, which need not be finished; ``names`` tell them apart.
+
+    ``spent`` is what each run has spent, if that was computed before.
+    """
     from ebbflow import __version__  # noqa: PLC0415 - the package imports what it exports lazily
 
     called = [text(name) for name in (names or [view.name for view in views])]
-    judged = [_judged(view, targets) for view in views]
+    if spent is None:
+        spent = [spent_so_far(view) for view in views]
+    judged = [_judged(view, targets, own) for view, own in zip(views, spent, strict=True)]
     runs = [
         _run_content(view, name, found, targets)
         for view, name, found in zip(views, called, judged, strict=True)
@@ -188,13 +194,13 @@ class _Judged(NamedTuple):
     verdicts: Sequence[StartVerdict]
 
 
-def _judged(view: RunView, targets: Sequence[Target]) -> _Judged:
+def _judged(view: RunView, targets: Sequence[Target], spent: Spending) -> _Judged:
     metrics = metrics_of(view.config, view.rounds, view.events, targets)
-    spent = _spending(view)
     return _Judged(metrics, spent, verdicts(metrics, spent.usages))
 
 
-def _spending(view: RunView) -> Spending:
+def spent_so_far(view: RunView) -> Spending:
+    """Return what a run has spent, unless it is long and not finished."""
     rounds = len({(r.algorithm, r.seed, r.session, r.round) for r in view.rounds})
     if view.finished or rounds <= MOST_UNFINISHED:
         return spending(view)
