@@ -64,6 +64,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "simulation/",
     ),
     "starts and signatures": ("sessions/", "starts/", "core/signature.py", "core/sketch.py"),
+    "a real federation": ("flower/",),
     "records and files": (
         "recording.py",
         "runs/",

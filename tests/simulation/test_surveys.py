@@ -17,6 +17,7 @@ from torch.func import hessian, jacrev
 from torch.nn import functional
 
 from ebbflow import experiment
+from ebbflow.core import answers
 from ebbflow.core.counters import Cost
 from ebbflow.core.inputs import prepared
 from ebbflow.core.rng import generator
@@ -24,7 +25,6 @@ from ebbflow.core.survey import Array, Compression, SurveyPlan
 from ebbflow.core.types import Dataset, Examples, Indices, ModelState, Pixels, Session
 from ebbflow.core.vector import mix
 from ebbflow.experiment import build_world
-from ebbflow.simulation import surveys
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks
@@ -279,14 +279,14 @@ def test_no_loss_of_a_single_device_is_ever_computed(monkeypatch: pytest.MonkeyP
     rows: list[int] = []
 
     def guarded(name: str) -> None:
-        really = getattr(surveys, name)
+        really = getattr(answers, name)
 
         def call(basis: Any, alpha: Any, x: Tensor, y: Tensor, *more: Any) -> Any:
             rows.append(len(y))
             assert len(x) == len(y) >= 16, "a question to a single device"
             return really(basis, alpha, x, y, *more)
 
-        monkeypatch.setattr(surveys, name, call)
+        monkeypatch.setattr(answers, name, call)
 
     guarded("sample_losses")
     guarded("expanded")
@@ -403,7 +403,8 @@ def test_learned_starts_on_texts_are_the_same_with_both_engines() -> None:
     ours, theirs = (
         test_text_runs.run(**keys, **{"engine.kind": kind}) for kind in ("vectorised", "sequential")
     )
-    assert ours == pytest.approx(theirs, rel=1e-3)
+    # The reference engine adds up the answers device by device, which rounds otherwise.
+    assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
     assert len(set(ours)) > 10
 
 
