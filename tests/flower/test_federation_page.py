@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -36,6 +37,7 @@ from ebbflow.flower.local import Node
 from ebbflow.flower.wire import model_arrays
 from ebbflow.models import softmax
 from ebbflow.runs.records import read_lines
+from tests.cli.test_json import documented
 from tests.flower.stock import initial, stock_grid
 from tests.flower.watched import WatchedGrid
 from tests.site.snippets import ROOT, Listing, commands, listings
@@ -231,6 +233,11 @@ def test_every_command_is_one_that_is_run() -> None:
     ]
 
 
+def test_a_federation_that_is_made_is_told_in_json(tmp_path: Path) -> None:
+    printed = run_command([EBBFLOW, "federate", "init", str(tmp_path / "wards"), "--json"])
+    assert list(json.loads(printed)) == documented()["federate init"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +251,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
     _, demo, init, run, *elsewhere = found
 
     printed = run_command([*words_of(demo, port), "--sessions", "2", "--rounds", "1"])
-    assert "the same to the last bit" in printed
+    assert "final models of federation and simulator: the same to the last bit" in printed
     assert Path("runs/federation/federation.png").stat().st_size > 10_000
 
     run_command(words_of(init, port))
@@ -288,7 +295,8 @@ def two_machines(found: list[str], port: int) -> None:
 
         change_settings(server, {"run": SHORT})
         before = len(rounds_of(server))
-        run_command(words_of(resume, port))
+        told = json.loads(run_command([*words_of(resume, port), "--json"]))
+        assert list(told) == documented()["federate resume"]
         rounds = rounds_of(server)
         assert len(rounds) >= before > 0
         assert {line["session"] for line in rounds} == {1, 2}

@@ -11,6 +11,7 @@ import typer
 from mkdocs.utils.yaml import yaml_load
 
 import ebbflow
+import ebbflow.flower
 from ebbflow.cli import app
 from ebbflow.config.merge import keys
 from tests.site.html_checks import (
@@ -70,6 +71,7 @@ def test_every_command_and_option_has_its_place(pages: dict[str, HtmlPage]) -> N
 
 def test_every_public_name_has_its_place(pages: dict[str, HtmlPage]) -> None:
     wanted = [f"ebbflow.{name}" for name in ebbflow.__all__]
+    wanted += [f"ebbflow.flower.{name}" for name in ebbflow.flower.__all__]
     assert missing_anchors(pages, "reference/python.html", wanted) == []
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 PAGE = "reference/python.md"
-MARK = re.compile(r"^<!-- names: ([\w, \n]+?) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- names: ([\w., \n]+?) -->$", re.MULTILINE)
 
 
 def named(page: str) -> list[str]:
