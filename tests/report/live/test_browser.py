@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ebbflow.report.live import watching as module
+from ebbflow.report.live.pace import Pace
 from ebbflow.report.live.server import LiveServer
 from ebbflow.report.live.watching import GONE, Watching
 from ebbflow.runs import records
@@ -130,6 +131,42 @@ def test_curves_wait_for_their_turn_and_numbers_do_not(
         assert drawn() == before
         visit.page.evaluate(apply, [json.loads(watching.changes("1-4-0")), True])
         assert drawn() == before + 1
+        quiet(visit, server)
+
+
+def test_what_is_out_of_sight_waits_while_a_run_goes_on(
+    run: GrowingRun, page_factory: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_drawn(section: str) -> bool:
+        return bool(visit.page.locator(f"#{section} .main-svg").count())
+
+    def sessions() -> int:
+        """Return how many rows the last table of the section on presence has."""
+        return visit.page.locator("#presence tbody tr").count()
+
+    monkeypatch.setattr(module, "EVERY", 600.0)  # the test tells the page what is new
+    watching = Watching([run.folder])
+    apply = "(changes) => window.ebbflowApply(changes)"
+    with run.running(), serving(watching) as server:
+        run.end(1)
+        visit = page_factory(server.url)
+        until_there(visit, "session 1")
+        visit.settled()
+        assert not is_drawn("presence")
+        before = sessions()
+        run.end(3)
+        monkeypatch.setattr(Pace, "ready", lambda self, haste=1.0: True)
+        visit.page.evaluate(apply, json.loads(watching.changes("1-0-0")))
+        until_there(visit, "session 3")
+        visit.settled()
+        assert sessions() == before
+        visit.page.locator("#presence").scroll_into_view_if_needed()
+        visit.until(lambda: sessions() == before + 2)
+        visit.until(lambda: is_drawn("presence"))
+        assert not is_drawn("origins")
+        run.finish()
+        visit.page.evaluate(apply, json.loads(watching.changes("2-0-0")))
+        visit.until(lambda: is_drawn("origins"))
         quiet(visit, server)
 
 

@@ -56,7 +56,7 @@ class Watching:
         self._paths = paths
         self._tell = tell
         self._lock = threading.Lock()
-        self._looking, self._computing = Pace(0.5, 10.0, first=0.5), Pace(1.0, first=20.0)
+        self._looking, self._computing = Pace(0.5, 10.0, first=0.5), Pace(5.0, first=20.0)
         self._runs: dict[Path, WatchedRun] = {}
         self._missing: list[str] = []
         self._number = 0

@@ -213,8 +213,12 @@ function pump() {
         setTimeout(pump, 10);
         return;
     }
-    const next = [...waiting].find(inView) ?? [...waiting][0];
-    if (next) {
+    const next = [...waiting].find(inView) ?? (sparing() ? null : [...waiting][0]);
+    if (!next) {
+        // They are drawn when they come into view.
+        for (const chart of waiting) chart.stale = true;
+        waiting.clear();
+    } else {
         waiting.delete(next);
         const began = performance.now();
         if (next.plot.isConnected) draw(next);
@@ -239,12 +243,7 @@ const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) {
         const chart =
             entry.isIntersecting && [...charts.values()].find((c) => c.plot === entry.target);
-        if (
-            chart &&
-            chart.drawnWidth !== undefined &&
-            (chart.stale || chart.drawnWidth !== widthOf(chart))
-        )
-            later(chart);
+        if (chart && (chart.stale || chart.drawnWidth !== widthOf(chart))) later(chart);
     }
 });
 
@@ -271,6 +270,7 @@ addEventListener("resize", () => {
 function print(on) {
     if (printing === on || typeof Plotly === "undefined") return;
     printing = on;
+    if (on) catchUp();
     for (const chart of charts.values()) if (chart.used && chart.plot.isConnected) draw(chart);
 }
 addEventListener("beforeprint", () => print(true));

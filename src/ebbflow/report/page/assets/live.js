@@ -1,6 +1,8 @@
 // The page of a run that goes on: asks its own address for what is new, and shows it.
 
 const SELDOM = 15;
+// Answers without a run that goes on after which it asks seldom: the last content may take a while.
+const OFTEN = 5;
 const SPOKEN = 20_000;
 const PATIENCE = 3;
 // Curves are drawn again after so many times as long as drawing took: it must not slow the run.
@@ -11,6 +13,7 @@ const liveState = {
     failures: 0,
     timer: 0,
     over: false,
+    idle: 0,
     spokenAt: 0,
     drawnAt: 0,
 };
@@ -71,7 +74,7 @@ function applyRows({ starts = [], rounds = [] }) {
     return changed;
 }
 
-function applyContent(content) {
+function applyContent(content, draw) {
     // One run has become several, or the other way round: that takes another page.
     if (Boolean(content.overview) !== Boolean(page.overview)) {
         location.reload();
@@ -82,8 +85,8 @@ function applyContent(content) {
     runs.length = 0;
     runs.push(...fresh.map(prepared));
     if (chosen.run >= runs.length) chosen.run = 0;
-    if (page.overview) fill("overview");
-    fillAll();
+    if (page.overview) fill("overview", draw);
+    fillAll({ onlyNear: sparing(), draw: draw || !sparing() });
 }
 
 function applyStates(states) {
@@ -110,7 +113,7 @@ const statesOf = (state) =>
     Array.isArray(state) ? state : (state?.runs ?? (state ? [state] : []));
 
 window.ebbflowApply = (changes, { draw = true } = {}) => {
-    if (changes.content) applyContent(changes.content);
+    if (changes.content) applyContent(changes.content, draw);
     const changed = applyRows(changes);
     const states = statesOf(changes.state);
     applyStates(states);
@@ -118,14 +121,17 @@ window.ebbflowApply = (changes, { draw = true } = {}) => {
     if (run.grown) {
         // A method, seed or algorithm has done its first round: it needs controls and charts.
         run.grown = false;
-        fillAll();
+        fillAll({ onlyNear: sparing(), draw });
     } else if (!changes.content) {
         if (changed.has(run)) {
             for (const chart of growingCharts()) chart.stale = true;
             countUp(run);
         }
-        const due = draw ? growingCharts().filter((chart) => chart.stale && inView(chart)) : [];
-        due.forEach(later);
+        if (draw) [...charts.values()].filter((c) => c.stale && inView(c)).forEach(later);
+    }
+    if (liveState.going && !sparing()) {
+        catchUp();
+        for (const chart of charts.values()) if (chart.stale) later(chart);
     }
     if (changes.cursor !== undefined) liveState.cursor = changes.cursor;
     const going = states.some((state) => state?.state === "running");
@@ -139,7 +145,7 @@ const growingCharts = () => [...charts.values()].filter((c) => /^(accuracy|first
 
 // Whether it is time to draw curves again, by how long that took the last time.
 function mayDraw() {
-    const took = sum(growingCharts().map((chart) => (inView(chart) && chart.took) || 0));
+    const took = sum([...charts.values()].map((c) => (c.took && inView(c) ? c.took : 0)));
     if (performance.now() - liveState.drawnAt < SHARE * took) return false;
     liveState.drawnAt = performance.now();
     return true;
@@ -184,7 +190,9 @@ async function ask() {
         if (!answer.ok) throw new Error(`status ${answer.status}`);
         window.ebbflowApply(await answer.json(), { draw: mayDraw() });
         liveState.failures = 0;
-        askLater(liveState.going ? page.live.every : Math.max(SELDOM, page.live.every));
+        liveState.idle = liveState.going ? 0 : liveState.idle + 1;
+        const often = liveState.idle < OFTEN;
+        askLater(often ? page.live.every : Math.max(SELDOM, page.live.every));
     } catch {
         liveState.failures += 1;
         if (liveState.failures < PATIENCE) askLater(page.live.every);

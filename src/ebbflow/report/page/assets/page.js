@@ -3,13 +3,19 @@
 // --- filling ---
 
 // Fills one section anew. What the reader has opened, chosen and focused stays as it is.
-function fill(id) {
+// A chart that is drawn already is drawn again unless that is to wait.
+function fill(id, draw = true) {
     const body = document.querySelector(`#${id} > .body`);
     const focused = body.contains(document.activeElement) ? document.activeElement.id : "";
     body.replaceChildren(...(id === "overview" ? overviewNodes() : sections[id](currentRun())));
     if (focused) byId(focused)?.focus();
     forgetUnused();
-    for (const chart of charts.values()) if (body.contains(chart.plot)) later(chart);
+    behind.delete(id);
+    for (const chart of charts.values()) {
+        if (!body.contains(chart.plot)) continue;
+        if (draw || chart.drawnWidth === undefined) later(chart);
+        else chart.stale = true;
+    }
 }
 
 const fillOverview = () => fill("overview");
@@ -25,11 +31,36 @@ function forgetUnused() {
     }
 }
 
-function fillAll() {
+// Sections whose content is newer than what they show; they are filled when they come into view.
+const behind = new Set();
+const NEAR = 200;
+
+function isNear(id) {
+    const box = byId(id).getBoundingClientRect();
+    return box.bottom > -NEAR && box.top < innerHeight + NEAR;
+}
+
+const approached = new IntersectionObserver(
+    (entries) => {
+        for (const { isIntersecting, target } of entries)
+            if (isIntersecting && behind.has(target.id)) fill(target.id);
+    },
+    { rootMargin: `${NEAR}px 0px` },
+);
+for (const id of Object.keys(sections)) approached.observe(byId(id));
+
+function catchUp() {
+    for (const id of [...behind]) fill(id);
+}
+
+function fillAll({ onlyNear = false, draw = true } = {}) {
     const run = currentRun();
     const [x, y] = [scrollX, scrollY];
     titles(run);
-    for (const id of Object.keys(sections)) fill(id);
+    const all = Object.keys(sections);
+    const now = onlyNear ? all.filter(isNear) : all;
+    for (const id of all) if (!now.includes(id)) behind.add(id);
+    for (const id of now) fill(id, draw);
     fillControls(run);
     // At once, without the smooth scrolling that links have.
     if (y) scrollTo({ left: x, top: y, behavior: "instant" });

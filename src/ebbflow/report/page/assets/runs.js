@@ -11,6 +11,13 @@ function runAt(place) {
 
 const currentRun = () => runAt(chosen.run);
 
+// While a run goes on, what is out of sight waits: the page must not slow the run.
+function sparing() {
+    if (!page.live) return false;
+    const states = page.overview ? page.overview.rows : [currentRun().state];
+    return states.some(({ state }) => state === "running");
+}
+
 function prepared(run) {
     run.byKey = new Map();
     for (const curve of run.curves) run.byKey.set(keyOf(curve), curve);
