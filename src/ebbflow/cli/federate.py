@@ -22,10 +22,10 @@ app = typer.Typer(
     help="Run a real federation: a server, a gate in front of it, and nodes (needs Flower).",
     invoke_without_command=True,
     epilog=examples(
-        "ebbflow federate up wards",
-        "ebbflow federate node wards 0",
+        "ebbflow federate demo",
+        "ebbflow federate init wards",
+        "ebbflow federate run wards",
         "ebbflow federate status wards",
-        "ebbflow federate down wards",
     ),
 )
 app.callback()(help_if_alone)
