@@ -29,7 +29,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.flower import Opening, after_rounds
 from ebbflow.flower.panel import RemotePanel
 from tests.flower.stock import initial, stock_grid
-from tests.flower.test_sessions import numbers, sessions
+from tests.flower.test_sessions import lines, numbers, sessions
 from tests.flower.watched import WatchedGrid
 from tests.flower.worlds import federated, simulated
 
@@ -112,6 +112,22 @@ def test_what_was_spent_survives_a_killed_server(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         spent_of(tmp_path, private(), "warm_start", grid)
     assert spent_of(tmp_path, private(), "warm_start") == pytest.approx(epsilon(4 * 2 + 3))
+
+
+def test_a_member_that_leaves_stops_nobody_and_spends_nothing(tmp_path: Path) -> None:
+    grid, trained = stock_grid(), 0
+
+    def leaving(messages: list[Any]) -> None:
+        nonlocal trained
+        trained += messages[0].metadata.message_type == "train"
+        grid.nodes[103].online = trained != 1  # gone after the first of two rounds
+
+    grid.before_push = leaving
+    spent = spent_of(tmp_path, private(), "previous", grid)
+    abandoned = [line["abandoned"] for line in lines(tmp_path) if line["abandoned"]]
+    assert abandoned
+    assert all("the noise is made for 5 updates" in why or "updates" in why for why in abandoned)
+    assert spent <= epsilon(4 * 2 - 1)
 
 
 def test_the_learned_start_is_refused_with_noise(tmp_path: Path) -> None:

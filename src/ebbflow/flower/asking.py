@@ -15,7 +15,7 @@ from ebbflow.flower.checks import Checks, distance_from, shapes_of
 from ebbflow.flower.crowd import Answers, Crowd
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
-from ebbflow.flower.strategy_state import chain_of
+from ebbflow.flower.strategy_state import accountant_of, chain_of
 
 MINIMA = {
     "min_train_nodes": "fraction_train",
@@ -109,6 +109,9 @@ class Asking:
         """Run a round with a strategy; ``names`` are those of its draws."""
         grid, busy = self.grid()
         _cap_minima(strategy, len(grid.devices))
+        short = _too_few_for_noise(strategy, len(grid.devices))
+        if short:
+            return Trained(None, asked=len(grid.devices), busy=busy, why=short)
         # Flower's strategies draw nodes with Python's global generator.
         random.seed(int(generator(*names, "strategy").integers(2**63)))
         messages = list(strategy.configure_train(t, arrays, config, grid))
@@ -161,6 +164,18 @@ def _checks_of(checks: Checks, strategy: Strategy) -> Checks:
     names = (getattr(each, "weighted_by_key", None) for each in chain_of(strategy))
     own = next((name for name in names if isinstance(name, str)), checks.weighted_by)
     return replace(checks, weighted_by=own)
+
+
+def _too_few_for_noise(strategy: Strategy, free: int) -> str:
+    """Return why a strategy that counts what it spends could not use a round, if so.
+
+    Its noise is made for a certain number of updates, and Flower stops if there are fewer.
+    """
+    counts = (getattr(each, "num_sampled_clients", None) for each in chain_of(strategy))
+    wanted = next((count for count in counts if isinstance(count, int)), 0)
+    if accountant_of(strategy) is None or free >= wanted:
+        return ""
+    return f"{free} members can be asked, and the noise is made for {wanted} updates"
 
 
 def _cap_minima(strategy: Strategy, members: int) -> None:
