@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ebbflow.flower.launch.launcher import Federation
 
 app = typer.Typer(
-    help="Run a real federation: a server, a gate in front of it, and nodes (needs Flower).",
+    help="Run a real federation: server, gate and nodes (needs Flower).",
     invoke_without_command=True,
     epilog=examples(
         "ebbflow federate demo",
