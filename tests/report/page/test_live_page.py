@@ -261,6 +261,9 @@ def test_when_the_run_is_over_it_asks_seldom(page_factory: OpenPage) -> None:
     with serving(poster) as server:
         visit = page_factory(f"http://127.0.0.1:{server.server_address[1]}{TOKEN}")
         visit.page.get_by_text("finished").first.wait_for()
+        visit.page.wait_for_timeout(700)
+        few = len(poster.asked)
+        assert few <= 6  # the last content may still be on its way
         visit.page.wait_for_timeout(400)
-        assert len(poster.asked) == 1
+        assert len(poster.asked) == few
         assert visit.complaints == []
