@@ -26,7 +26,7 @@ from ebbflow.flower.launch.making import divided_digits, make_federation
 from ebbflow.flower.launch.process_table import descendants, everything
 from ebbflow.flower.saving import final_theta, is_written_to
 from ebbflow.flower.strategy import Local
-from ebbflow.rehearsing import federation_scores, model_digest, rehearse
+from ebbflow.rehearsing import federation_scores, model_digest, rehearse, training_settings
 
 NODES, ROUNDS, TURNS = 5, 3, "0 1 2, 2 3 4"
 Say = Callable[[str], None]
@@ -70,16 +70,7 @@ def digests(here: Federation, algorithm: str, start: str) -> tuple[str, str]:
         start=start,
         rounds=ROUNDS,
         seed=1,
-        settings={
-            "model.kind": "softmax",
-            "lr.initial": local.lr,
-            "lr.floor": local.floor,
-            "lr.power": local.power,
-            "local.steps": local.steps,
-            "local.batch": local.batch,
-            "local.rule": local.rule,
-            "local.momentum": local.momentum,
-        },
+        settings={"model.kind": "softmax", **training_settings(local)},
     )
     return model_digest(final_theta(history_of(here))), twin.digest
 

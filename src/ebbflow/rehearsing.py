@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -18,6 +18,9 @@ from ebbflow.api import compare
 from ebbflow.core.types import Dataset
 from ebbflow.runs.records import read_lines
 from ebbflow.simulation.callbacks import Callback, RoundFinished, SessionFinished, SessionStarted
+
+if TYPE_CHECKING:
+    from ebbflow.flower.strategy import Local
 
 
 class RoundScore(NamedTuple):
@@ -58,6 +61,19 @@ def federation_scores(history: Path) -> list[RoundScore]:
             session, accuracy = line["session"], line["server"]["accuracy"]
             scores.append(RoundScore(session, line["round"], accuracy, members[session]))
     return scores
+
+
+def training_settings(local: Local) -> dict[str, Any]:
+    """Return how a federation's devices train, as settings of a simulation."""
+    return {
+        "lr.initial": local.lr,
+        "lr.floor": local.floor,
+        "lr.power": local.power,
+        "local.steps": local.steps,
+        "local.batch": local.batch,
+        "local.rule": local.rule,
+        "local.momentum": local.momentum,
+    }
 
 
 def rehearse(

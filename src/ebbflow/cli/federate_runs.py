@@ -231,7 +231,7 @@ def _compared(folder: Path, settings: dict[str, Any]) -> tuple[list[dict[str, An
     from ebbflow.flower.launch.making import divided_digits
     from ebbflow.flower.saving import final_theta
     from ebbflow.flower.strategy import Local
-    from ebbflow.rehearsing import federation_scores, model_digest, rehearse
+    from ebbflow.rehearsing import federation_scores, model_digest, rehearse, training_settings
     from ebbflow.report.federation_figure import federation_picture
 
     history = folder / "run" / "history"
@@ -245,16 +245,7 @@ def _compared(folder: Path, settings: dict[str, Any]) -> tuple[list[dict[str, An
         start=settings["start"],
         rounds=settings["rounds"],
         seed=1,
-        settings={
-            "model.kind": "softmax",
-            "lr.initial": local.lr,
-            "lr.floor": local.floor,
-            "lr.power": local.power,
-            "local.steps": local.steps,
-            "local.batch": local.batch,
-            "local.rule": local.rule,
-            "local.momentum": local.momentum,
-        },
+        settings={"model.kind": "softmax", **training_settings(local)},
     )
     title = f"{settings['algorithm']}, {settings['start']}: a federation of {DEMO_NODES} nodes"
     federation_picture(found, folder / "federation.png", title)
