@@ -13,6 +13,7 @@ recorded ones, or if it descends from one that is, or if it carries the mark.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import secrets
@@ -73,6 +74,13 @@ class Record:
 
 _HANDLES: list[subprocess.Popen[bytes]] = []
 """Python warns of a process that goes on when nobody holds its handle: here, that is meant."""
+
+
+@atexit.register
+def _look_once_more() -> None:
+    """Notice which have ended, or Python takes them for running and warns when it ends itself."""
+    for handle in _HANDLES:
+        handle.poll()
 
 
 class Child:
