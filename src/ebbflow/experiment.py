@@ -14,20 +14,16 @@ import torch
 from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import NATURAL, Config
-from ebbflow.core.client_states import StateFile
 from ebbflow.core.errors import EbbflowError, TrainingError, unknown
 from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
-from ebbflow.core.rng import torch_generator
-from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Model, ModelState, PastSession
+from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
-from ebbflow.data.checks import data_warnings, refuse_texts
 from ebbflow.engines import engine_for
 from ebbflow.engines.failures import memory_lack_named
-from ebbflow.models import MODELS, OF_ONE_INPUT, at_precision, lacking_warnings, load_weights
+from ebbflow.models import MODELS
 from ebbflow.recording import Recorder, Saved, StopOnceTold, restore, rewind, without_ended
-from ebbflow.runs import records, retention
+from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import check_data, note_environment, other_instructions
@@ -35,7 +31,7 @@ from ebbflow.runs.extending import check_intact, with_seeds, write_seeds
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Round, RunRecords
 from ebbflow.runs.summary import setting_of, summary_rows, without_broken_sessions
-from ebbflow.sessions.memory import SessionRules
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import (
     Callback,
     MethodEnded,
@@ -51,9 +47,8 @@ from ebbflow.simulation.estimate import Estimate, estimate
 from ebbflow.simulation.events import ENDED, TESTED
 from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
-from ebbflow.simulation.roster import KINDS, build_sessions, plan_sessions
+from ebbflow.simulation.roster import KINDS, build_sessions
 from ebbflow.simulation.simulate import simulate
-from ebbflow.simulation.task_choice import task_of
 from ebbflow.simulation.timing import measured_seconds
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
@@ -370,70 +365,6 @@ def _check_device(name: str) -> None:
         raise EbbflowError(f'device = "{name}" is no torch device to train on: use cpu or cuda')
     if device.type == "cuda" and not torch.cuda.is_available():
         raise EbbflowError(f'device = "{name}": torch finds no GPU here; use device = "cpu"')
-
-
-def build_world(config: Config, dataset: Dataset, seed: int) -> World:
-    """Return what all methods share under one seed."""
-    sample_shape: Any = dataset.inputs or tuple(dataset.train.x.shape[1:])
-    kind = config.model.kind
-    refuse_texts(dataset, kind)
-    parameters = config.parameters.get(kind, {})
-    if dataset.inputs is not None and kind in OF_ONE_INPUT:
-        sample_shape = (dataset.inputs.total,)  # one after another
-    built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
-    model = replace(at_precision(built, config.precision), task=task_of(config, dataset))
-    if config.privacy.clip is not None and model.buffer_layout.total:
-        raise EbbflowError(
-            f"privacy.clip = {config.privacy.clip:g} does not fit the model {model.name}, whose "
-            "running statistics would reveal single devices: choose a model without them"
-        )
-    initial = model.initial(torch_generator(seed, "initial"))
-    warnings = [*data_warnings(dataset, config.dataset)]
-    if config.model.weights is not None:
-        path = Path(config.model.weights)
-        initial, lacking = load_weights(model, initial, path)
-        warnings += lacking_warnings(model, path, lacking)
-    initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
-    plan = plan_sessions(config, dataset, seed)
-    states = StateFile(config.engine.state_memory * 2**20)
-    rules = _rules(config, model)
-    return World(
-        config=config,
-        seed=seed,
-        dataset=dataset,
-        model=model,
-        initial=initial,
-        sessions=plan.sessions,
-        rules=rules,
-        states=states,
-        names=plan.names,
-        warnings=(*warnings, *plan.warnings),
-    )
-
-
-def _rules(config: Config, model: Model) -> SessionRules:
-    pilot = config.pilot
-    keep = _retention(config, model)
-    return SessionRules(pilot.sessions, pilot.combine, pilot.decay, pilot.carry_over, keep)
-
-
-def _retention(config: Config, model: Model) -> retention.Retention:
-    if config.history.keep == "last":
-        return retention.keep_last(config.history.size)
-    if config.history.keep == "diverse":
-        if config.history.distance not in DISTANCES:
-            raise unknown(config.history.distance, DISTANCES, "distance", "history.distance")
-        measure = DISTANCES[config.history.distance]
-
-        def apart(a: PastSession, b: PastSession) -> float:
-            # A method that never probes has no signatures; its final models are compared instead.
-            one, other = (past.signature for past in (a, b))
-            if one is None or other is None:
-                return measure(a.model.theta, b.model.theta, model.layout)
-            return measure(one, other, model.layout)
-
-        return retention.keep_diverse(config.history.size, apart)
-    return retention.keep_all
 
 
 @contextlib.contextmanager
