@@ -280,6 +280,10 @@ def _simulate(
 def engine_of(world: World) -> Engine:
     """Return the engine that the configuration asks for; the caller closes it."""
     choice = world.config.engine
+    if choice.kind == "ray":
+        from ebbflow.cluster.engine import ray_engine  # noqa: PLC0415 - only then is Ray needed
+
+        return ray_engine(world)
     return engine_for(
         world.model,
         examples_with_wrong_labels(world),

@@ -394,11 +394,15 @@ class FaultSettings(Section):
 class EngineSettings(Section):
     """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
+    ``kind``: "ray" computes on a cluster what "vectorised" computes here, with the same bits.
+    ``address``: the Ray cluster, "auto" or HOST:PORT; by default one that is there, or else one
+    that is started on this machine for the run.
     ``fused``: whether softmax regression uses the native kernel, if it was built.
     ``state_memory``: MiB of device states per method; beyond that they are kept in a mapped file.
     """
 
-    kind: Literal["vectorised", "sequential"] = "vectorised"
+    kind: Literal["vectorised", "sequential", "ray"] = "vectorised"
+    address: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     block: Count | None = None
     workers: WorkerCount | None = None
     fused: bool = True

@@ -22,7 +22,7 @@ from torch.func import vmap
 from ebbflow.core.algorithm import Broadcast, Upload, combine, mean_state
 from ebbflow.core.batching import Feed, first
 from ebbflow.core.errors import EbbflowError, HookError, TrainingError
-from ebbflow.core.evaluate import Score, count, parts, score
+from ebbflow.core.evaluate import Score, Tally, count, parts, scores
 from ebbflow.core.local import (
     Batch,
     Cohort,
@@ -204,19 +204,35 @@ class Vectorised:
 
         The parts of the test set go in order, each through every model while it is in the cache.
         """
-        counts = [
-            [self._pool.submit(count, self.model, model, test, rows) for model in models]
-            for rows in parts(test)
-        ]
+        tallies = self.tallies(models, test, parts(test))
 
-        def scores() -> list[Score]:
+        def wait() -> list[Score]:
             with failures_named(lambda: "evaluation"):
-                return [
-                    score([part.result() for part in of_model], test.y, self.model.task)
-                    for of_model in zip(*counts, strict=True)
-                ]
+                return scores(tallies(), test, self.model.task)
 
-        return scores
+        return wait
+
+    def tallies(
+        self, models: Sequence[ModelState], test: Examples, rows: Sequence[range]
+    ) -> Callable[[], list[list[Tally]]]:
+        """Begin to count what parts of a test set add to the models' scores.
+
+        The returned function waits for the tallies: for every part, one for each model.
+        """
+        count = self._counting(models, test)
+        counts = [[self._pool.submit(count, model, part) for model in models] for part in rows]
+
+        def wait() -> list[list[Tally]]:
+            with failures_named(lambda: "evaluation"):
+                return [[one.result() for one in of_part] for of_part in counts]
+
+        return wait
+
+    def _counting(
+        self, models: Sequence[ModelState], test: Examples
+    ) -> Callable[[ModelState, range], Tally]:
+        """Return what counts the rows of one part with one model."""
+        return lambda model, rows: count(self.model, model, test, rows)
 
     @staticmethod
     def _refuse_draws(model: Model) -> None:

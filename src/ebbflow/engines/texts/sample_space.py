@@ -43,7 +43,7 @@ from torch import Tensor
 
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.evaluate import Score, Tally, parts, score, tally
+from ebbflow.core.evaluate import Tally, tally
 from ebbflow.core.local import Cohort, Lane, Recipe, Route
 from ebbflow.core.types import BagOfWords, Examples, Indices, Model, ModelState, State
 from ebbflow.engines.failures import failures_named, place_of
@@ -133,21 +133,11 @@ class SampleSpace(RowSparse):
             except NotLinearError as error:
                 return str(error)
 
-    def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
-        """Evaluate the models on the workers, while the caller goes on with the next round."""
+    def _counting(
+        self, models: Sequence[ModelState], test: Examples
+    ) -> Callable[[ModelState, range], Tally]:
         texts = self._test_texts(test.x, models[0].theta.dtype)
-        counts = [
-            [self._pool.submit(self._count, model.theta, texts, test.y, rows) for model in models]
-            for rows in parts(test)
-        ]
-
-        def scores() -> list[Score]:
-            with failures_named(lambda: "evaluation"):
-                columns = zip(*counts, strict=True)
-                task = self.model.task
-                return [score([p.result() for p in column], test.y, task) for column in columns]
-
-        return scores
+        return lambda model, rows: self._count(model.theta, texts, test.y, rows)
 
     def _count(self, theta: Tensor, texts: Sparse, y: Tensor, rows: range) -> Tally:
         """Return what these texts add to a model's score."""
