@@ -14,6 +14,7 @@ import torch
 from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import NATURAL, Config
+from ebbflow.config.schema import EngineKind
 from ebbflow.core.errors import EbbflowError, TrainingError, unknown
 from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
@@ -75,17 +76,22 @@ def run(
         stop: Asked after every round of a run in a folder; if true, the run is saved, and ends with
             `ebbflow.core.errors.RunStoppedError`.
     """
+    kind = config.engine.kind
     if out is None:
-        return _run_in_memory(config, _planned(config, dataset, None), callbacks)
+        data = _planned(config, dataset, None)
+        with _workers(config, data, kind):
+            return _run_in_memory(config, data, callbacks)
     if not claimed:
         records.claim_folder(out, config.model_dump())
     folder = RunFolder.open(out)
-    try:
-        data = _planned(config, dataset, out)
-    except BaseException:  # including an interrupt: nothing has been computed yet
-        folder.discard()
-        raise
-    return _run_in_folder(config, folder, data, callbacks, stop)
+    with contextlib.ExitStack() as stack:
+        try:
+            data = _planned(config, dataset, out)
+            stack.enter_context(_workers(config, data, kind))
+        except BaseException:  # including an interrupt: nothing has been computed yet
+            folder.discard()
+            raise
+        return _run_in_folder(config, folder, data, callbacks, stop, kind)
 
 
 def resume(
@@ -94,12 +100,15 @@ def resume(
     dataset: Dataset | None = None,
     callbacks: Sequence[Callback] = (),
     stop: Callable[[], bool] = lambda: False,
+    engine: EngineKind | None = None,
 ) -> RunRecords:
     """Resume a run from its last checkpoint; a finished run is only read.
 
-    Of a finished run, callbacks hear that it starts and that it is finished.
+    Of a finished run, callbacks hear that it starts and that it is finished. ``engine`` computes
+    what is left with another engine than the one that the run was started with.
     """
     config = read_config(path)
+    kind = _engine_to_go_on_with(config, engine)
     if _is_finished(path, config):
         check_data(path, prepared(config, dataset))
         found = records.read_records(path)
@@ -109,7 +118,19 @@ def resume(
             rows.extend(found.rows)
         return found
     data = _planned(config, dataset, path)
-    return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop)
+    with _workers(config, data, kind):
+        return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop, kind)
+
+
+def _engine_to_go_on_with(config: Config, asked: EngineKind | None) -> EngineKind:
+    """Return the kind of engine, or raise an error if it would change the bits of a run."""
+    kind: EngineKind = config.engine.kind
+    if asked is not None and asked != kind and "sequential" in (asked, kind):
+        raise EbbflowError(
+            f'the run was started with engine.kind = "{kind}", and "{asked}" rounds otherwise: '
+            'resume it as it is (only "vectorised" and "ray" can stand for each other)'
+        )
+    return asked or kind
 
 
 def extend(
@@ -135,7 +156,14 @@ def extend(
     except BaseException:
         folder.close()
         raise
-    return _run_in_folder(config, folder, data, callbacks, stop)
+    kind = config.engine.kind
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_workers(config, data, kind))
+        except BaseException:
+            folder.close()
+            raise
+        return _run_in_folder(config, folder, data, callbacks, stop, kind)
 
 
 def dry_run(config: Config, out: Path) -> tuple[Estimate, float]:
@@ -200,6 +228,7 @@ def _run_in_folder(
     data: Dataset,
     callbacks: Sequence[Callback],
     stop: Callable[[], bool],
+    kind: EngineKind,
 ) -> RunRecords:
     try:
         with _undisturbed():
@@ -210,7 +239,7 @@ def _run_in_folder(
             folder.append(records.EVENTS, [{"event": "warning", "text": w} for w in warnings])
             started = RunStarted(config=config, folder=folder.path, resumed=_resume_point(saved))
             with announced(callbacks, started) as rows:
-                rows.extend(_computed_in_folder(config, folder, data, callbacks, stop, saved))
+                rows.extend(_computed_in_folder(config, folder, data, callbacks, stop, saved, kind))
     finally:
         folder.close()
     return records.read_records(folder.path)
@@ -230,6 +259,7 @@ def _computed_in_folder(
     callbacks: Sequence[Callback],
     stop: Callable[[], bool],
     saved: Saved | None,
+    kind: EngineKind,
 ) -> list[dict[str, Any]]:
     """Compute what is left of a run, write its summary, and return the summary's rows."""
     recorder = Recorder(folder, stop)
@@ -244,7 +274,7 @@ def _computed_in_folder(
             folder.append(records.EVENTS, lost)
             recorder.resumed(world, tracks)
             after = (saved.checkpoint.session, saved.checkpoint.round)
-        _simulate(world, tracks, followers, after)
+        _simulate(world, tracks, followers, after, kind)
     recorder.finish()
     rounds, events = records.read_rounds(folder.path), records.read_events(folder.path)
     rows = _rows(config, rounds, events)
@@ -269,18 +299,23 @@ def _simulate(
     tracks: Sequence[Track],
     callbacks: Sequence[Callback],
     after: tuple[int, int] = (0, 0),
+    kind: EngineKind | None = None,
 ) -> None:
-    engine = engine_of(world)
+    engine = engine_of(world, kind)
     try:
         simulate(world, tracks, engine, callbacks, after)
     finally:
         engine.close()
 
 
-def engine_of(world: World) -> Engine:
-    """Return the engine that the configuration asks for; the caller closes it."""
+def engine_of(world: World, kind: EngineKind | None = None) -> Engine:
+    """Return the engine that the configuration asks for, or one of this kind.
+
+    The caller closes it.
+    """
     choice = world.config.engine
-    if choice.kind == "ray":
+    kind = kind or choice.kind
+    if kind == "ray":
         from ebbflow.cluster.engine import ray_engine  # noqa: PLC0415 - only then is Ray needed
 
         return ray_engine(world)
@@ -288,11 +323,22 @@ def engine_of(world: World) -> Engine:
         world.model,
         examples_with_wrong_labels(world),
         world.recipe,
-        kind=choice.kind,
+        kind=kind,
         block=choice.block,
         workers=choice.workers,
         fused=choice.fused,
     )
+
+
+def _workers(
+    config: Config, data: Dataset, kind: EngineKind
+) -> contextlib.AbstractContextManager[None]:
+    """Keep a cluster's workers for all seeds of a run, if it computes on a cluster."""
+    if kind != "ray":
+        return contextlib.nullcontext()
+    from ebbflow.cluster.engine import workers_for  # noqa: PLC0415 - only then is Ray needed
+
+    return workers_for(config, data)
 
 
 def _rows(
