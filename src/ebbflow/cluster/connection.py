@@ -28,6 +28,12 @@ _LONGEST = 40
 """Letters of a folder's path with which the names of Ray's sockets are not yet too long."""
 
 
+_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""What lets Ray take 127.0.0.1 for what it is; by the name, it was made for other systems."""
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_REACHED_SECONDS = 5.0
+
+
 def imported() -> ModuleType:
     """Return Ray, or raise a sentence if it is not installed; it reports to nobody."""
     for name, value in _NO_REPORTS.items():
@@ -52,17 +58,14 @@ def connected(address: str | None) -> Iterator[ModuleType]:
             and ended with it; those that other programs started for themselves are left alone.
             Where this program has connected to a cluster itself, that one is used.
     """
+    known = address or os.environ.get("RAY_ADDRESS") or _started_by_hand()
+    _refuse_unreachable(known)
     ray = imported()
     if ray.is_initialized():
         yield ray
         return
-    if address is not None and "://" in address:
-        raise EbbflowError(
-            f'engine.address = "{address}": a run has to be started on a machine of the cluster; '
-            "give the address of the head node as HOST:PORT"
-        )
     with _signals_kept():
-        folder = _joined_or_started(ray, address)
+        folder = _joined_or_started(ray, known)
     try:
         yield ray
     finally:
@@ -71,9 +74,46 @@ def connected(address: str | None) -> Iterator[ModuleType]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _joined_or_started(ray: Any, address: str | None) -> Path | None:
+def _refuse_unreachable(address: str) -> None:
+    """Raise a sentence for an address at which nobody listens: Ray would try for many minutes."""
+    if not address or address in ("auto", "local"):
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal():
+        raise EbbflowError(
+            f'engine.address = "{address}" is no address of a Ray cluster: give that of its head '
+            "node as HOST:PORT, on a machine of the cluster"
+        )
+    if not _listens(host, int(port)):
+        raise EbbflowError(
+            f"there is no Ray cluster at {address}: start one by `ray start --head`, correct "
+            "engine.address or RAY_ADDRESS, or leave both out to use this machine alone"
+        )
+    if host in _LOOPBACK and not _listens(_own_address(), int(port)):
+        os.environ.update(_LOOPBACK_ONLY)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_REACHED_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _own_address() -> str:
+    """Return the address by which others reach this machine, if it has one; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("192.0.2.1", 9))  # an address that belongs to nobody
+            address: str = asked.getsockname()[0]
+            return address
+        except OSError:
+            return "127.0.0.1"
+
+
+def _joined_or_started(ray: Any, known: str) -> Path | None:
     """Connect to a cluster; return the folder of one that was started."""
-    known = address or os.environ.get("RAY_ADDRESS") or _started_by_hand()
     usual = {"logging_level": logging.ERROR, "log_to_driver": False}
     if known:
         try:
@@ -110,9 +150,8 @@ def _started_by_hand() -> str:
     try:
         address = _CURRENT.read_text(encoding="ascii").strip()
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=2):
-            return address
-    except (OSError, ValueError):  # none, or one that was killed
+        return address if _listens(host, int(port)) else ""
+    except (OSError, ValueError):  # there is none
         return ""
 
 

@@ -90,6 +90,8 @@ class Dispatcher:
         self._running: dict[Handle, tuple[Job, Worker]] = {}
         self._numbers = count()
         self._alone_since: float | None = None
+        self.recomputed = 0
+        """Tasks that were given out again because a worker was lost."""
 
     def submit(self, task: Any, what: str) -> Job:
         """Add a task to the queue; ``what`` is what errors call it."""
@@ -165,6 +167,7 @@ class Dispatcher:
                     "engine.workers or engine.block, or use nodes with more memory"
                 )
         self.workers.lost(worker)
+        self.recomputed += len(jobs)
         again = sorted([*jobs, *self._waiting], key=lambda job: job.number)
         self._waiting = deque(job for job in again if not job.discarded)
 

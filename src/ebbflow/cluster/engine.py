@@ -97,6 +97,11 @@ class RayEngine:
         self._algorithms: dict[int, tuple[Algorithm, Put]] = {}
         self._tests: deque[tuple[Examples, Put]] = deque(maxlen=2)
 
+    @property
+    def recomputed(self) -> int:
+        """How many tasks were given out again because a worker was lost."""
+        return self._dispatcher.recomputed
+
     def __call__(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         cohort.refuse_nobody()
