@@ -37,6 +37,10 @@ class LocalWorkers:
         self.most_given = 0
         self.data = self.put("data", wire.packed(dataset))
 
+    @property
+    def threads(self) -> int:
+        return 1
+
     def put(self, kind: str, value: Any) -> Put:
         number = next(self._numbers)
         portable = kind in ("data", "lanes", "models", "test")

@@ -98,16 +98,22 @@ class Failed(NamedTuple):
     traceback: str
 
 
-def leaves_in_a_chunk(leaves: int, workers: int, leaf_bytes: int) -> int:
+def leaves_in_a_chunk(leaves: int, leaf: int, workers: int, threads: int, leaf_bytes: int) -> int:
     """Return how many leaves a chunk has, which changes nothing but the time that a round takes.
 
-    >>> leaves_in_a_chunk(leaves=100, workers=2, leaf_bytes=2**20)
+    A chunk has a device for each thread of a worker, if there are enough for all workers, and more
+    if sums are small.
+
+    >>> leaves_in_a_chunk(leaves=100, leaf=4, workers=2, threads=4, leaf_bytes=2**20)
     13
-    >>> leaves_in_a_chunk(leaves=25, workers=2, leaf_bytes=44 * 2**20)
+    >>> leaves_in_a_chunk(leaves=25, leaf=4, workers=2, threads=4, leaf_bytes=44 * 2**20)
     1
+    >>> leaves_in_a_chunk(leaves=25, leaf=4, workers=2, threads=16, leaf_bytes=44 * 2**20)
+    4
     """
     fair = -(-leaves // (workers * CHUNKS_PER_WORKER))
-    return max(1, min(fair, CHUNK_BYTES // max(1, leaf_bytes)))
+    busy = min(-(-threads // leaf), -(-leaves // workers))
+    return max(1, busy, min(fair, CHUNK_BYTES // max(1, leaf_bytes)))
 
 
 def cut(devices: int, leaf: int, leaves: int) -> Iterator[range]:

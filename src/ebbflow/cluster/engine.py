@@ -52,9 +52,17 @@ TESTS_PER_WORKER = 2
 
 
 class SharingWorkers(Workers, Protocol):
-    """Workers that fetch what is put somewhere for all of them; ``data`` is the data set."""
+    """Workers that fetch what is put somewhere for all of them.
+
+    ``data`` is the data set; ``threads`` are those of a worker.
+    """
 
     data: Put
+
+    @property
+    def threads(self) -> int:
+        """How many devices a worker trains at a time."""
+        ...
 
     def put(self, kind: str, value: Any) -> Put:
         """Put something where workers can fetch it."""
@@ -179,8 +187,9 @@ class RayEngine:
         leaf, devices = self.local.leaf, len(cohort.devices)
         vectors = sum(1 + len(lane.shared.extras) for lane in lanes)
         leaf_bytes = 4 * self._world.model.layout.total * vectors
-        leaves = leaves_in_a_chunk(-(-devices // leaf), self._count(), leaf_bytes)
-        return cut(devices, leaf, leaves)
+        every = -(-devices // leaf)
+        size = leaves_in_a_chunk(every, leaf, self._count(), self._workers.threads, leaf_bytes)
+        return cut(devices, leaf, size)
 
     def _computed(self, job: Job, cohort: Cohort) -> Iterator[Stretch]:
         """Return a chunk's leaves, and count what its devices have done."""

@@ -50,6 +50,7 @@ class _Actor:
     handle: Any
     name: str
     facts: Any
+    threads: int
     ready: bool = False
 
 
@@ -91,6 +92,11 @@ class RayPool:
             self.close()
             raise
         self._begun = True
+
+    @property
+    def threads(self) -> int:
+        """How many devices the largest worker trains at a time."""
+        return max((actor.threads for actor in self._actors.values() if actor.ready), default=1)
 
     def put(self, kind: str, value: Any) -> Put:
         """Put something into the object store, for workers to fetch."""
@@ -226,9 +232,10 @@ class RayPool:
             **claim, scheduling_strategy=affinity(place.node, soft=False), max_restarts=0
         )
         environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
-        handle = remote.remote(environment, self._threads or max(1, int(claim["num_cpus"])))
+        threads = self._threads or max(1, int(claim["num_cpus"]))
+        handle = remote.remote(environment, threads)
         facts = handle.facts.remote(self.data, not self._on_gpu, self._kernel)
-        return _Actor(handle, name, facts)
+        return _Actor(handle, name, facts, 1 if self._on_gpu else threads)
 
     def _admit(self, place: Place) -> None:
         """Take an actor in that has come up, or note why it has not."""
