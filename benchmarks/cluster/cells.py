@@ -23,6 +23,7 @@ from ebbflow.simulation.tracks import new_tracks
 
 ALGORITHMS = ["fedavg", "scaffold", "moon"]
 CLASSES = 10
+VOCABULARY = 10_000
 USUAL: dict[str, Any] = {
     "algorithm": ALGORITHMS,
     "methods": ["previous"],
@@ -62,7 +63,7 @@ def pictures(
     return Dataset(name, train, test, CLASSES)
 
 
-def texts(samples: int = 6000, vocabulary: int = 20_000, length: int = 40) -> Dataset:
+def texts(samples: int = 3000, vocabulary: int = VOCABULARY, length: int = 40) -> Dataset:
     """Return texts whose words depend on their labels, frequent words first."""
     draw = torch_generator(0, "cluster", "texts")
     y = torch.randint(0, 4, (samples,), generator=draw)
@@ -74,22 +75,28 @@ def texts(samples: int = 6000, vocabulary: int = 20_000, length: int = 40) -> Da
 
 def cells() -> list[Cell]:
     """Return the three experiments of the trials."""
-    often = {"local.rule": "each_step", "local.steps": 60}
-    mlp = {"model.kind": "mlp", "dataset": "digits", "partition.devices": 40, **often}
-    cnn = {"model.kind": "cnn", "dataset": "pictures", "local.batch": 16, "lr.initial": 0.01}
+    often = {"local.rule": "each_step", "local.steps": 15}
+    mlp = {"model.kind": "mlp", "dataset": "digits", **often}
+    cnn = {
+        "model.kind": "cnn",
+        "dataset": "pictures",
+        "local.steps": 3,
+        "local.batch": 8,
+        "lr.initial": 0.01,
+        "partition.devices": 12,
+    }
     text = {
         "model.kind": "embedding",
         "dataset": "texts",
-        "parameters.embedding.vocabulary": 20_000,
+        "parameters.embedding.vocabulary": VOCABULARY,
         "parameters.embedding.width": 64,
-        "partition.devices": 60,
+        "partition.devices": 40,
         "lr.initial": 0.1,
-        "local.rule": "each_step",
-        "local.steps": 20,
+        **often,
     }
     return [
         Cell("mlp", mlp),
-        Cell("cnn", cnn, pictures("pictures", 4800)),
+        Cell("cnn", cnn, pictures("pictures", 1200, (3, 16, 16), tests=200)),
         Cell("texts", text, texts()),
     ]
 

@@ -89,4 +89,4 @@ def _verdict(one: Outcome, other: Outcome) -> str:
 
 def kills(say: Say) -> list[dict[str, Any]]:
     """Return what came of it for each cell."""
-    return [compared(cell, KILLS, 7, say) for cell in cells()]
+    return [compared(cell, KILLS, 6, say) for cell in cells()]
