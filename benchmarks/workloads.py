@@ -87,13 +87,17 @@ def _workload(
     return Workload(name, title, model, initial, examples, cohorts, batch, lr, Recipe())
 
 
-def softmax_workload(devices: int = 100, samples: int = 600, batch: int = 128) -> Workload:
+def softmax_workload(
+    devices: int = 100, samples: int = 600, batch: int = 128, inputs: int = 784
+) -> Workload:
     """Return W1: softmax regression on inputs of MNIST's size."""
     draw = torch_generator(SEED, "bench", "W1", "data")
-    x = torch.rand(devices * samples, 784, generator=draw)
+    x = torch.rand(devices * samples, inputs, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
-    title = f"softmax regression 784 → 10, {devices} devices, {samples} samples each in one pass"
-    model = MODELS["softmax"]((784,), 10)
+    title = (
+        f"softmax regression {inputs} → 10, {devices} devices, {samples} samples each in one pass"
+    )
+    model = MODELS["softmax"]((inputs,), 10)
     return _workload("W1", title, model, Examples(x, y), devices, batch, 0.01)
 
 

@@ -13,7 +13,7 @@ import torch
 from ebbflow.config.merge import Layers
 from ebbflow.data import datasets
 from ebbflow.engines import Vectorised
-from ebbflow.experiment import build_world
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import Callback, RoundFinished, SessionStarted
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.simulate import simulate

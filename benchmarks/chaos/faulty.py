@@ -12,6 +12,7 @@ import torch
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
 from ebbflow.core.local import Cohort, Engine, Lane, Trained
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.collecting import Outcome, collect
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import lanes_of, set_up_state
@@ -63,7 +64,7 @@ def world_of(**keys: Any) -> World:
     for key, value in {**SETTING, **keys}.items():
         layers.add_key(key, value, "the trial")
     config = layers.config()
-    return experiment.build_world(config, experiment.prepared(config, None), 1)
+    return build_world(config, experiment.prepared(config, None), 1)
 
 
 @contextmanager

@@ -356,8 +356,8 @@ def _until(depth: str) -> Iterator[None]:
         folder.close()
         raise RunStoppedError
 
-    def begun(config: Any, folder: Any, data: Any, callbacks: Any, stop: Any) -> Any:
-        return whole(config, folder, data, callbacks, lambda: True)
+    def begun(config: Any, folder: Any, data: Any, callbacks: Any, stop: Any, kind: Any) -> Any:
+        return whole(config, folder, data, callbacks, lambda: True, kind)
 
     replaced = {PLANNED: planned, BEGUN: begun, DONE: whole}[depth]
     with mock.patch.object(experiment, "_run_in_folder", replaced):

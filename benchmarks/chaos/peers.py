@@ -30,6 +30,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.runs import records
 from ebbflow.runs.checkpoint import checkpoint_paths
+from ebbflow.simulation.building import build_world
 
 NAMES = {"flower": "Flower", "pfl": "pfl-research"}
 ROWS = ("bad update", "killed server", "flipped bit in a checkpoint", "full disk")
@@ -74,7 +75,7 @@ def ourselves(scratch: Path, flips: int) -> list[str]:
 
 def _bad_update(kind: str) -> str:
     config = configured(kind)
-    usual = experiment.build_world(config, experiment.prepared(config, None), 1)
+    usual = build_world(config, experiment.prepared(config, None), 1)
     train = usual.dataset.train
     x, bad = train.x.float().clone(), usual.sessions[0].devices[0]
     x[torch.from_numpy(usual.sessions[0].shards[bad])] *= math.nan

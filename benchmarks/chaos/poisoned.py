@@ -22,6 +22,7 @@ from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.start import Situation, StartingPoint
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.runs.records import Round
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import Callback, RoundFinished
 from ebbflow.simulation.methods import Method, methods_of
 from ebbflow.simulation.simulate import simulate
@@ -82,7 +83,7 @@ def poisoned(**changes: Any) -> list[Poisoned]:
         layers.add_key(key, value, "the trial")
     config = layers.config()
     data = experiment.prepared(config, None)
-    worlds = [experiment.build_world(config, data, seed) for seed in config.seeds]
+    worlds = [build_world(config, data, seed) for seed in config.seeds]
     found = [Poisoned("none", 0.0, _accuracies(worlds, None, 0.0))]
     return found + [
         Poisoned(name, share, _accuracies(worlds, poison, share))

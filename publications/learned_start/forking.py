@@ -22,6 +22,7 @@ from ebbflow.core.local import Engine
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.types import Session
 from ebbflow.sessions.memory import finish
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.lockstep import Lockstep
 from ebbflow.simulation.methods import Method, methods_of
 from ebbflow.simulation.simulate import begin_session
@@ -94,7 +95,7 @@ def fork(cell: ForkCell) -> list[ForkRow]:
     config = cell.setting.config
     data = experiment.prepared(config, None)
     torch.set_num_threads(1)
-    world = experiment.build_world(config, data, cell.setting.seed)
+    world = build_world(config, data, cell.setting.seed)
     if cell.order:
         chosen_sessions = [world.sessions[number - 1] for number in cell.order]
         renumbered = [replace(s, index=i) for i, s in enumerate(chosen_sessions, start=1)]

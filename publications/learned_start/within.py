@@ -25,6 +25,7 @@ from ebbflow.core.types import ModelState, Session
 from ebbflow.core.vector import mix
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.sessions.memory import on_device
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.lockstep import Lockstep
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import set_up_state
@@ -79,7 +80,7 @@ def within(algorithm: str, seed: int, learned: bool) -> WithinRow:
     config = setting(algorithm, seed).config
     data = experiment.prepared(config, None)
     torch.set_num_threads(1)
-    world = experiment.build_world(config, data, seed)
+    world = build_world(config, data, seed)
     (session,) = world.sessions
     test = labelled(data.test, session.labels)
     (track,) = new_tracks(world, methods_of(world))

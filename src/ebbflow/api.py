@@ -12,7 +12,7 @@ from ebbflow import experiment
 from ebbflow.algorithms import ALGORITHMS, register_algorithm
 from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
-from ebbflow.config.schema import SHORTCUTS, DataSettings, as_list
+from ebbflow.config.schema import SHORTCUTS, DataSettings, as_list, engine_kind
 from ebbflow.core.algorithm import Algorithm
 from ebbflow.core.errors import unknown
 from ebbflow.core.judging import TaskName
@@ -188,6 +188,7 @@ def resume(
     dataset: Data | None = None,
     plugins: Sequence[Path | str] = (),
     model: OwnModel | None = None,
+    engine: str | None = None,
     progress: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Records:
@@ -195,16 +196,18 @@ def resume(
 
     ``dataset`` and ``model`` are only needed if the run was started with them from Python, and
     ``plugins`` if it needs some that were never run on this account, or that have changed.
+    ``engine`` is another one to go on with, which gives the same bits: "vectorised" or "ray".
     ``callbacks`` are told of what is still to do, and trackers among them first read what is done.
     """
     followers = checked_callbacks(callbacks, "callbacks")
     config = read_config(Path(folder))
+    kind = engine_kind(engine, "engine")
     load_recorded(config.plugins, plugins)
     loaded = _loaded(dataset, config)
     with closing(progress_display(config)) as display, handed_over(model, config.task):
         if progress:
             followers.insert(0, display)
-        done = experiment.resume(Path(folder), dataset=loaded, callbacks=followers)
+        done = experiment.resume(Path(folder), dataset=loaded, callbacks=followers, engine=kind)
         return Records.of(done)
 
 

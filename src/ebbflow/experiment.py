@@ -14,20 +14,17 @@ import torch
 from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.config.resolved import NATURAL, Config
-from ebbflow.core.client_states import StateFile
+from ebbflow.config.schema import EngineKind
 from ebbflow.core.errors import EbbflowError, TrainingError, unknown
 from ebbflow.core.local import Engine
 from ebbflow.core.malloc import kept_memory
-from ebbflow.core.rng import torch_generator
-from ebbflow.core.signature import DISTANCES
-from ebbflow.core.types import Dataset, Model, ModelState, PastSession
+from ebbflow.core.types import Dataset
 from ebbflow.data import datasets
-from ebbflow.data.checks import data_warnings, refuse_texts
 from ebbflow.engines import engine_for
 from ebbflow.engines.failures import memory_lack_named
-from ebbflow.models import MODELS, OF_ONE_INPUT, at_precision, lacking_warnings, load_weights
+from ebbflow.models import MODELS
 from ebbflow.recording import Recorder, Saved, StopOnceTold, restore, rewind, without_ended
-from ebbflow.runs import records, retention
+from ebbflow.runs import records
 from ebbflow.runs.checkpoint import check_complete
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import check_data, note_environment, other_instructions
@@ -35,7 +32,7 @@ from ebbflow.runs.extending import check_intact, with_seeds, write_seeds
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import Round, RunRecords
 from ebbflow.runs.summary import setting_of, summary_rows, without_broken_sessions
-from ebbflow.sessions.memory import SessionRules
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import (
     Callback,
     MethodEnded,
@@ -51,9 +48,8 @@ from ebbflow.simulation.estimate import Estimate, estimate
 from ebbflow.simulation.events import ENDED, TESTED
 from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.methods import check_parameters, methods_of
-from ebbflow.simulation.roster import KINDS, build_sessions, plan_sessions
+from ebbflow.simulation.roster import KINDS, build_sessions
 from ebbflow.simulation.simulate import simulate
-from ebbflow.simulation.task_choice import task_of
 from ebbflow.simulation.timing import measured_seconds
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World
@@ -80,17 +76,22 @@ def run(
         stop: Asked after every round of a run in a folder; if true, the run is saved, and ends with
             `ebbflow.core.errors.RunStoppedError`.
     """
+    kind = config.engine.kind
     if out is None:
-        return _run_in_memory(config, _planned(config, dataset, None), callbacks)
+        data = _planned(config, dataset, None)
+        with _workers(config, data, kind):
+            return _run_in_memory(config, data, callbacks)
     if not claimed:
         records.claim_folder(out, config.model_dump())
     folder = RunFolder.open(out)
-    try:
-        data = _planned(config, dataset, out)
-    except BaseException:  # including an interrupt: nothing has been computed yet
-        folder.discard()
-        raise
-    return _run_in_folder(config, folder, data, callbacks, stop)
+    with contextlib.ExitStack() as stack:
+        try:
+            data = _planned(config, dataset, out)
+            stack.enter_context(_workers(config, data, kind))
+        except BaseException:  # including an interrupt: nothing has been computed yet
+            folder.discard()
+            raise
+        return _run_in_folder(config, folder, data, callbacks, stop, kind)
 
 
 def resume(
@@ -99,12 +100,15 @@ def resume(
     dataset: Dataset | None = None,
     callbacks: Sequence[Callback] = (),
     stop: Callable[[], bool] = lambda: False,
+    engine: EngineKind | None = None,
 ) -> RunRecords:
     """Resume a run from its last checkpoint; a finished run is only read.
 
-    Of a finished run, callbacks hear that it starts and that it is finished.
+    Of a finished run, callbacks hear that it starts and that it is finished. ``engine`` computes
+    what is left with another engine than the one that the run was started with.
     """
     config = read_config(path)
+    kind = _engine_to_go_on_with(config, engine)
     if _is_finished(path, config):
         check_data(path, prepared(config, dataset))
         found = records.read_records(path)
@@ -114,7 +118,19 @@ def resume(
             rows.extend(found.rows)
         return found
     data = _planned(config, dataset, path)
-    return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop)
+    with _workers(config, data, kind):
+        return _run_in_folder(config, RunFolder.open(path), data, callbacks, stop, kind)
+
+
+def _engine_to_go_on_with(config: Config, asked: EngineKind | None) -> EngineKind:
+    """Return the kind of engine, or raise an error if it would change the bits of a run."""
+    kind: EngineKind = config.engine.kind
+    if asked is not None and asked != kind and "sequential" in (asked, kind):
+        raise EbbflowError(
+            f'the run was started with engine.kind = "{kind}", and "{asked}" rounds otherwise: '
+            'resume it as it is (only "vectorised" and "ray" can stand for each other)'
+        )
+    return asked or kind
 
 
 def extend(
@@ -140,7 +156,14 @@ def extend(
     except BaseException:
         folder.close()
         raise
-    return _run_in_folder(config, folder, data, callbacks, stop)
+    kind = config.engine.kind
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_workers(config, data, kind))
+        except BaseException:
+            folder.close()
+            raise
+        return _run_in_folder(config, folder, data, callbacks, stop, kind)
 
 
 def dry_run(config: Config, out: Path) -> tuple[Estimate, float]:
@@ -205,6 +228,7 @@ def _run_in_folder(
     data: Dataset,
     callbacks: Sequence[Callback],
     stop: Callable[[], bool],
+    kind: EngineKind,
 ) -> RunRecords:
     try:
         with _undisturbed():
@@ -215,7 +239,7 @@ def _run_in_folder(
             folder.append(records.EVENTS, [{"event": "warning", "text": w} for w in warnings])
             started = RunStarted(config=config, folder=folder.path, resumed=_resume_point(saved))
             with announced(callbacks, started) as rows:
-                rows.extend(_computed_in_folder(config, folder, data, callbacks, stop, saved))
+                rows.extend(_computed_in_folder(config, folder, data, callbacks, stop, saved, kind))
     finally:
         folder.close()
     return records.read_records(folder.path)
@@ -235,6 +259,7 @@ def _computed_in_folder(
     callbacks: Sequence[Callback],
     stop: Callable[[], bool],
     saved: Saved | None,
+    kind: EngineKind,
 ) -> list[dict[str, Any]]:
     """Compute what is left of a run, write its summary, and return the summary's rows."""
     recorder = Recorder(folder, stop)
@@ -249,7 +274,7 @@ def _computed_in_folder(
             folder.append(records.EVENTS, lost)
             recorder.resumed(world, tracks)
             after = (saved.checkpoint.session, saved.checkpoint.round)
-        _simulate(world, tracks, followers, after)
+        _simulate(world, tracks, followers, after, kind)
     recorder.finish()
     rounds, events = records.read_rounds(folder.path), records.read_events(folder.path)
     rows = _rows(config, rounds, events)
@@ -274,26 +299,46 @@ def _simulate(
     tracks: Sequence[Track],
     callbacks: Sequence[Callback],
     after: tuple[int, int] = (0, 0),
+    kind: EngineKind | None = None,
 ) -> None:
-    engine = engine_of(world)
+    engine = engine_of(world, kind)
     try:
         simulate(world, tracks, engine, callbacks, after)
     finally:
         engine.close()
 
 
-def engine_of(world: World) -> Engine:
-    """Return the engine that the configuration asks for; the caller closes it."""
+def engine_of(world: World, kind: EngineKind | None = None) -> Engine:
+    """Return the engine that the configuration asks for, or one of this kind.
+
+    The caller closes it.
+    """
     choice = world.config.engine
+    kind = kind or choice.kind
+    if kind == "ray":
+        from ebbflow.cluster.engine import ray_engine  # noqa: PLC0415 - only then is Ray needed
+
+        return ray_engine(world)
     return engine_for(
         world.model,
         examples_with_wrong_labels(world),
         world.recipe,
-        kind=choice.kind,
+        kind=kind,
         block=choice.block,
         workers=choice.workers,
         fused=choice.fused,
     )
+
+
+def _workers(
+    config: Config, data: Dataset, kind: EngineKind
+) -> contextlib.AbstractContextManager[None]:
+    """Keep a cluster's workers for all seeds of a run, if it computes on a cluster."""
+    if kind != "ray":
+        return contextlib.nullcontext()
+    from ebbflow.cluster.engine import workers_for  # noqa: PLC0415 - only then is Ray needed
+
+    return workers_for(config, data)
 
 
 def _rows(
@@ -370,70 +415,6 @@ def _check_device(name: str) -> None:
         raise EbbflowError(f'device = "{name}" is no torch device to train on: use cpu or cuda')
     if device.type == "cuda" and not torch.cuda.is_available():
         raise EbbflowError(f'device = "{name}": torch finds no GPU here; use device = "cpu"')
-
-
-def build_world(config: Config, dataset: Dataset, seed: int) -> World:
-    """Return what all methods share under one seed."""
-    sample_shape: Any = dataset.inputs or tuple(dataset.train.x.shape[1:])
-    kind = config.model.kind
-    refuse_texts(dataset, kind)
-    parameters = config.parameters.get(kind, {})
-    if dataset.inputs is not None and kind in OF_ONE_INPUT:
-        sample_shape = (dataset.inputs.total,)  # one after another
-    built = MODELS[kind].build(parameters, sample_shape, dataset.classes)
-    model = replace(at_precision(built, config.precision), task=task_of(config, dataset))
-    if config.privacy.clip is not None and model.buffer_layout.total:
-        raise EbbflowError(
-            f"privacy.clip = {config.privacy.clip:g} does not fit the model {model.name}, whose "
-            "running statistics would reveal single devices: choose a model without them"
-        )
-    initial = model.initial(torch_generator(seed, "initial"))
-    warnings = [*data_warnings(dataset, config.dataset)]
-    if config.model.weights is not None:
-        path = Path(config.model.weights)
-        initial, lacking = load_weights(model, initial, path)
-        warnings += lacking_warnings(model, path, lacking)
-    initial = ModelState(initial.theta.to(config.device), initial.buffers.to(config.device))
-    plan = plan_sessions(config, dataset, seed)
-    states = StateFile(config.engine.state_memory * 2**20)
-    rules = _rules(config, model)
-    return World(
-        config=config,
-        seed=seed,
-        dataset=dataset,
-        model=model,
-        initial=initial,
-        sessions=plan.sessions,
-        rules=rules,
-        states=states,
-        names=plan.names,
-        warnings=(*warnings, *plan.warnings),
-    )
-
-
-def _rules(config: Config, model: Model) -> SessionRules:
-    pilot = config.pilot
-    keep = _retention(config, model)
-    return SessionRules(pilot.sessions, pilot.combine, pilot.decay, pilot.carry_over, keep)
-
-
-def _retention(config: Config, model: Model) -> retention.Retention:
-    if config.history.keep == "last":
-        return retention.keep_last(config.history.size)
-    if config.history.keep == "diverse":
-        if config.history.distance not in DISTANCES:
-            raise unknown(config.history.distance, DISTANCES, "distance", "history.distance")
-        measure = DISTANCES[config.history.distance]
-
-        def apart(a: PastSession, b: PastSession) -> float:
-            # A method that never probes has no signatures; its final models are compared instead.
-            one, other = (past.signature for past in (a, b))
-            if one is None or other is None:
-                return measure(a.model.theta, b.model.theta, model.layout)
-            return measure(one, other, model.layout)
-
-        return retention.keep_diverse(config.history.size, apart)
-    return retention.keep_all
 
 
 @contextlib.contextmanager

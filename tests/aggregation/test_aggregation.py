@@ -19,6 +19,7 @@ from ebbflow.aggregation import AGGREGATIONS
 from ebbflow.core.aggregation import Aggregation, Updates, aggregate
 from ebbflow.core.algorithm import Broadcast, Upload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.collecting import collect
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import lanes_of, set_up_state
@@ -185,7 +186,7 @@ SMALL: dict[str, Any] = {
 
 def world_of(**keys: Any) -> World:
     config = with_keys(SMALL, keys)
-    return experiment.build_world(config, experiment.prepared(config, None), 1)
+    return build_world(config, experiment.prepared(config, None), 1)
 
 
 @pytest.mark.parametrize("name", ROBUST)

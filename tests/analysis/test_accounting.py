@@ -28,8 +28,8 @@ from ebbflow.core.survey import SurveyPlan
 from ebbflow.core.types import Layout, Session
 from ebbflow.data import datasets
 from ebbflow.data.batches import local_batches
-from ebbflow.experiment import build_world
 from ebbflow.runs import records
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks

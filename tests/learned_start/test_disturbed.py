@@ -12,6 +12,7 @@ import torch
 from ebbflow import experiment
 from ebbflow.core.survey import Array, Half, Panel, SurveyPlan
 from ebbflow.core.types import ModelState
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.learned import learned
@@ -173,7 +174,7 @@ def test_where_nobody_lies_groups_are_those_of_the_survey_itself(
     """The same devices in the same groups, on real data."""
     monkeypatch.setattr(module, "SHARE", 0.0)
     config = tiny(settings={"partition.devices": 11}).setting.config
-    world = experiment.build_world(config, experiment.prepared(config, None), 7)
+    world = build_world(config, experiment.prepared(config, None), 7)
     session = world.sessions[3]
     models = [
         world.model.initial(torch.Generator().manual_seed(seed)) for seed in range(len(MIXTURES[0]))

@@ -6,6 +6,7 @@ import pytest
 
 from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
+from ebbflow.simulation.building import build_world
 from learned_start.rules import MAIN_RULES, MALICE_RULES, SENSITIVITY_RULES, SIMPLE
 from learned_start.settings import (
     DESIGN_SEEDS,
@@ -60,7 +61,7 @@ def test_strangers_were_never_there_before(kind: str) -> None:
     (cell,) = (c for c in cells_of("strangers", [100]) if f"-mnist-{kind}-" in c.name)
     assert cell.order == STRANGERS and cell.since == len(STRANGERS)
     config = cell.setting.with_settings({"dataset": "digits"}).config
-    world = experiment.build_world(config, experiment.prepared(config, None), 100)
+    world = build_world(config, experiment.prepared(config, None), 100)
     *before, last = (world.sessions[number - 1] for number in STRANGERS)
     assert not {device for session in before for device in session.devices} & {*last.devices}
     if kind == "o0.0":

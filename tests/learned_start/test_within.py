@@ -12,6 +12,7 @@ import torch
 from chang2025.cells import Cell
 from ebbflow import experiment
 from ebbflow.core.types import ModelState, Session
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.world import World
 from learned_start import within as module
 from learned_start.within import (
@@ -84,7 +85,7 @@ def test_a_step_that_changes_nothing_leaves_the_run_as_it_was(
 @pytest.mark.usefixtures("small")
 def test_the_initial_model_is_mixed_beside_the_recent_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     config = module.setting("fedavg", 7).config
-    initial = experiment.build_world(config, experiment.prepared(config, None), 7).initial
+    initial = build_world(config, experiment.prepared(config, None), 7).initial
     seen = mixed(monkeypatch)
     assert [len(models) for models in seen] == [3, 3, 3]
     assert all(torch.equal(models[-1].theta, initial.theta) for models in seen)

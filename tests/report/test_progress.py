@@ -13,9 +13,9 @@ from ebbflow.config.merge import Layers
 from ebbflow.config.resolved import Config
 from ebbflow.core.types import Session
 from ebbflow.data import datasets
-from ebbflow.experiment import build_world
 from ebbflow.report.progress import ProgressBar, ProgressDisplay, ProgressLines, progress_display
 from ebbflow.runs.records import Round
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import RoundFinished, SessionStarted
 from ebbflow.simulation.world import World
 

@@ -11,7 +11,8 @@ import pytest
 
 from ebbflow import cli
 from ebbflow.core.errors import EbbflowError
-from ebbflow.experiment import build_world, dry_run, run
+from ebbflow.experiment import dry_run, run
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.ceilings import in_words, refuse_too_large
 from ebbflow.simulation.estimate import Estimate, estimate
 from ebbflow.simulation.methods import methods_of
@@ -159,7 +160,8 @@ def test_sizes_are_readable(size: int, words: str) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from ebbflow.experiment import build_world, run
+from ebbflow.experiment import run
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.estimate import estimate
 from ebbflow.simulation.methods import methods_of
 from tests.configs import digits, with_settings

@@ -13,6 +13,7 @@ import torch
 from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import Dataset, Examples
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.rounds import lanes_of, set_up_state, train_round
 from ebbflow.simulation.tracks import Track, new_tracks
@@ -36,7 +37,7 @@ def world_of(bad: float | None, **settings: Any) -> World:
     """Return a world in which one device's inputs are multiplied by something."""
     config = with_keys(SMALL, settings)
     data = digits()
-    usual = experiment.build_world(config, experiment.prepared(config, data), 1)
+    usual = build_world(config, experiment.prepared(config, data), 1)
     if bad is None:
         return usual
     train, test = usual.dataset.train, usual.dataset.test
@@ -44,7 +45,7 @@ def world_of(bad: float | None, **settings: Any) -> World:
     x = train.x.float().clone()
     x[torch.from_numpy(usual.sessions[0].shards[BAD])] *= bad
     spoilt = Dataset("spoilt", Examples(x, train.y), test, usual.dataset.classes)
-    return experiment.build_world(config, experiment.prepared(config, spoilt), 1)
+    return build_world(config, experiment.prepared(config, spoilt), 1)
 
 
 def after_round(world: World, algorithm: str = "fedavg") -> tuple[Track, Track]:

@@ -19,6 +19,7 @@ from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.survey import SurveyPlan
 from ebbflow.core.types import Dataset, Examples
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.privacy import PrivatePanel, private_total
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.world import World, draw_round
@@ -39,7 +40,7 @@ SMALL: dict[str, Any] = {
 
 def world_of(**keys: Any) -> World:
     config = with_keys(SMALL, keys)
-    return experiment.build_world(config, experiment.prepared(config, None), 1)
+    return build_world(config, experiment.prepared(config, None), 1)
 
 
 def uploads(moved: torch.Tensor, samples: float = 5.0) -> list[Upload]:

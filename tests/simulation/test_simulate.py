@@ -36,9 +36,10 @@ from ebbflow.core.vector import mix
 from ebbflow.data.batches import local_batches
 from ebbflow.data.schedule import participants
 from ebbflow.engines import Sequential
-from ebbflow.experiment import build_world, run
+from ebbflow.experiment import run
 from ebbflow.runs.records import Round, RunRecords
 from ebbflow.sessions.memory import pilot_weights
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.callbacks import (
     Callback,
     RoundFinished,

@@ -24,7 +24,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.survey import Array, Compression, SurveyPlan
 from ebbflow.core.types import Dataset, Examples, Indices, ModelState, Pixels, Session
 from ebbflow.core.vector import mix
-from ebbflow.experiment import build_world
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.surveys import SimulatedPanel
 from ebbflow.simulation.tracks import new_tracks

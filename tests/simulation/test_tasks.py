@@ -17,9 +17,10 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.objectives import for_task
 from ebbflow.core.tasks import LOSSES, REGRESSION
 from ebbflow.core.types import Dataset, Examples, Model
-from ebbflow.experiment import build_world, run
+from ebbflow.experiment import run
 from ebbflow.models import MODELS, from_module, register_model
 from ebbflow.runs.records import RunRecords
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.starts import STARTS
 from tests.configs import with_settings

@@ -17,8 +17,8 @@ from ebbflow.core.errors import EbbflowError, EbbflowWarning, TrainingError
 from ebbflow.core.registry import RegisteredAlgorithm
 from ebbflow.core.types import Dataset, Examples
 from ebbflow.engines import SampleSpace, Vectorised, WholeVectors
-from ebbflow.experiment import build_world
 from ebbflow.runs import records
+from ebbflow.simulation.building import build_world
 from tests.callbacks import StopAfter, Stopped
 from tests.configs import with_keys
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ebbflow.experiment import build_world, engine_of
+from ebbflow.experiment import engine_of
 from ebbflow.simulation import timing
+from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.starts import STARTS
 from tests.configs import digits, with_settings

@@ -21,6 +21,7 @@ from ebbflow.cli.options import (
     DryRun,
     Label,
     MethodNames,
+    OtherEngine,
     Out,
     Overlap,
     PartitionName,
@@ -134,10 +135,15 @@ _experiment(
 
 
 @app.command(
-    epilog=examples("ebbflow resume runs/mine", "ebbflow resume runs/mine --quiet"),
+    epilog=examples(
+        "ebbflow resume runs/mine",
+        "ebbflow resume runs/mine --quiet",
+        "ebbflow resume runs/mine --engine ray",
+    ),
 )
 def resume(
     folder: RunPath,
+    engine: OtherEngine = None,
     plugin: Plugins = None,
     log: Trackers = None,
     as_json: AsJson = False,
@@ -145,8 +151,10 @@ def resume(
 ) -> None:
     """Resume a run from its last checkpoint."""
     from ebbflow.cli.run_log import RunLog
+    from ebbflow.config.schema import engine_kind
     from ebbflow.runs.records import SUMMARY
 
+    kind = engine_kind(engine, "--engine")
     trackers, run_log = trackers_of(log), RunLog(folder)
     with stopping(folder, run_log.leave) as signals, run_log.listening(signals):
         from ebbflow import experiment
@@ -165,7 +173,10 @@ def resume(
         logs = [] if (folder / SUMMARY).exists() else [run_log]
         with closing(display_of(config, quiet)) as display:
             outcome = experiment.resume(
-                folder, callbacks=[display, *logs, *trackers, signals], stop=signals.requested
+                folder,
+                callbacks=[display, *logs, *trackers, signals],
+                stop=signals.requested,
+                engine=kind,
             )
         show(outcome, config, as_json, quiet)
 

@@ -165,6 +165,14 @@ RunPath = Annotated[
     typer.Argument(metavar="DIR", help="A run folder.", autocompletion=completion.run_folders),
 ]
 
+OtherEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="KIND",
+        help="Go on with another engine that gives the same bits: vectorised or ray.",
+    ),
+]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from ebbflow.core.errors import unknown
 from ebbflow.core.judging import TaskName
 from ebbflow.data.traces import durations
 
@@ -391,14 +392,37 @@ class FaultSettings(Section):
     infinite: Fault | None = None
 
 
+EngineKind = Literal["vectorised", "sequential", "ray"]
+"""The engines that a user may ask for."""
+
+
+def engine_kind(name: str | None, where: str) -> EngineKind | None:
+    """Return the kind of engine of this name, if one is given.
+
+    >>> engine_kind("ray", "--engine")
+    'ray'
+    """
+    if name is None:
+        return None
+    for kind in get_args(EngineKind):
+        if name == kind:
+            found: EngineKind = kind
+            return found
+    raise unknown(name, get_args(EngineKind), "engine", where)
+
+
 class EngineSettings(Section):
     """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
+    ``kind``: "ray" computes on a cluster what "vectorised" computes here, with the same bits.
+    ``address``: the Ray cluster, "auto" or HOST:PORT; by default one that is there, or else one
+    that is started on this machine for the run.
     ``fused``: whether softmax regression uses the native kernel, if it was built.
     ``state_memory``: MiB of device states per method; beyond that they are kept in a mapped file.
     """
 
-    kind: Literal["vectorised", "sequential"] = "vectorised"
+    kind: EngineKind = "vectorised"
+    address: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     block: Count | None = None
     workers: WorkerCount | None = None
     fused: bool = True

@@ -151,6 +151,15 @@ class CountedBatches(Sequence[Rows]):
         self._counts[place] = len(rows), sum(map(len, rows))
         return rows
 
+    def note(self, place: int, steps: int, samples: int) -> None:
+        """Count a device whose mini-batches were drawn and used in another process."""
+        self._counts[place] = steps, samples
+
+    def of(self, place: int) -> tuple[int, int]:
+        """Return the steps and samples of one device so far."""
+        steps, samples = self._counts[place].tolist()
+        return steps, samples
+
     def made(self, place: int, share: float) -> None:
         """Count the first part of a device's steps, which it made in vain."""
         rows = self._batches[place]

@@ -110,6 +110,11 @@ def score(tallies: Sequence[Tally], truth: Tensor, task: Task = CLASSES) -> Scor
     return Score(next(iter(measures.values())), loss, measures)
 
 
+def scores(tallies: Sequence[Sequence[Tally]], test: Examples, task: Task) -> list[Score]:
+    """Return every model's score from its tallies of all parts of a test set, in order."""
+    return [score(of_model, test.y, task) for of_model in zip(*tallies, strict=True)]
+
+
 def evaluate(model: Model, state: ModelState, test: Examples) -> Score:
     """Return how good a model is on a test set."""
     tallies = [count(model, state, test, rows) for rows in parts(test)]

@@ -56,6 +56,19 @@ class Recipe(NamedTuple):
     radius: float | None = None
 
 
+class BatchDraws(NamedTuple):
+    """How a cohort's mini-batches are drawn, so that another process can draw the same ones.
+
+    ``purpose`` is part of the draws' names; every device draws ``steps`` (a number, or a range)
+    mini-batches of ``batch`` samples. ``wrong_labels``: whether some have wrong labels.
+    """
+
+    purpose: str
+    steps: int | Sequence[int]
+    batch: int
+    wrong_labels: bool = False
+
+
 class Cohort(NamedTuple):
     """Who trains in a round and on which rows; the same for all methods that run beside each other.
 
@@ -63,7 +76,9 @@ class Cohort(NamedTuple):
     time it is read: see `held`. ``samples[i]`` is D_k; ``weights[i]`` is the device's weight in the
     sums, if that is not D_k. ``names`` (seed and purpose) begin the names of all further draws:
     crops and noise. ``shards[i]`` are all rows of ``devices[i]``, for engines that keep something
-    for each of them; empty if unknown.
+    for each of them; empty if unknown. ``draws`` says how to draw ``batches`` again, if they are
+    drawn by name. An engine that lets others draw them tells ``counted`` what they have drawn: a
+    device, its steps and their samples.
     """
 
     session: int
@@ -74,6 +89,8 @@ class Cohort(NamedTuple):
     names: tuple[Name, ...] = ()
     shards: Sequence[Indices] = ()
     weights: tuple[float, ...] = ()
+    draws: BatchDraws | None = None
+    counted: Callable[[int, int, int], None] | None = None
 
     def weight(self, place: int) -> float:
         """Return what a device counts in the sums."""

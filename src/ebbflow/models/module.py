@@ -40,10 +40,15 @@ class _OwnCopy(threading.local):
     """
 
     def __init__(self, template: nn.Module, draws: SampleDraws | None) -> None:
+        self._made_of = template, draws
         shared: dict[int, Any] = {id(p): p for p in template.parameters()}
         self._module = copy.deepcopy(template, shared)
         self.draws = None if draws is None else copy.deepcopy(draws, shared)
         self._device = torch.device("cpu")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process makes its own copies.
+        return _OwnCopy, self._made_of
 
     def on(self, device: torch.device) -> nn.Module:
         """Return the copy, moved to the device with its constants and integer buffers."""

@@ -25,7 +25,7 @@ from ebbflow.core.inputs import prepared
 from ebbflow.core.tensor_files import stored_size
 from ebbflow.core.types import Layout, Session, State
 from ebbflow.data.schedule import drawn_count
-from ebbflow.engines.fused import LEAF
+from ebbflow.engines.leaves import LEAF
 from ebbflow.engines.vectorised import BLOCK_BYTES, WINDOW_BYTES
 from ebbflow.runs import records
 from ebbflow.runs.records import Round
@@ -382,7 +382,7 @@ def _training(world: World, lanes: int, devices: int) -> int:
     sample = x[0].numel() * max(FLOAT, x.element_size())
     batch, theta = config.local.batch, FLOAT * model.layout.total
     together, waiting, vectors = 1, min(devices, 16), LONE_VECTORS
-    if config.engine.kind == "vectorised":
+    if config.engine.kind != "sequential":
         waiting = min(devices, max(16, WINDOW_BYTES // (theta * lanes)))
         if model.hints.bag_of_words is not None:
             vectors = 1  # devices train without a copy of the table

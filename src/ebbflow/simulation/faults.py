@@ -180,4 +180,5 @@ def with_wrong_labels(world: World, cohort: Cohort) -> Cohort:
 
     count = len(cohort.devices)
     shards = LazySequence(count, shard) if cohort.shards else ()
-    return cohort._replace(batches=LazySequence(count, batches), shards=shards)
+    draws = cohort.draws and cohort.draws._replace(wrong_labels=True)
+    return cohort._replace(batches=LazySequence(count, batches), shards=shards, draws=draws)

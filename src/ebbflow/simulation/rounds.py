@@ -30,7 +30,12 @@ def train_round(
     A track that cannot go on says so in ``ended``, and the others are not disturbed.
     """
     counted = CountedBatches(cohort.batches)
-    cohort = cohort._replace(batches=counted)
+    places = {device: place for place, device in enumerate(cohort.devices)}
+
+    def note(device: int, steps: int, samples: int) -> None:
+        counted.note(places[device], steps, samples)
+
+    cohort = cohort._replace(batches=counted, counted=note)
     lanes, costs = lanes_of(tracks, rates), []
     outcomes, lost = collect(world, engine, lanes, cohort)
     for place, loss in lost.items():

@@ -40,4 +40,6 @@ def server_cohort(world: World, cohort: Cohort) -> Cohort:
         samples=(count,),
         shards=[rows],
         weights=(),
+        draws=None,
+        counted=None,
     )

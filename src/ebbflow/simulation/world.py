@@ -13,7 +13,7 @@ from ebbflow.core.aggregation import Aggregation
 from ebbflow.core.algorithm import Population
 from ebbflow.core.client_states import StateFile
 from ebbflow.core.lazy import LazySequence
-from ebbflow.core.local import Cohort, Recipe
+from ebbflow.core.local import BatchDraws, Cohort, Recipe
 from ebbflow.core.rng import generator
 from ebbflow.core.types import Dataset, Indices, Model, ModelState, Session
 from ebbflow.data.batches import draw_steps, local_batches
@@ -113,8 +113,17 @@ def draw_cohort(
         weights = tuple(max(count, size) for count in samples)
     drawn = LazySequence(len(devices), batches)
     shards = LazySequence(len(devices), lambda place: session.shards[devices[place]])
-    names = (world.seed, purpose)
-    return Cohort(session.index, t, tuple(devices), drawn, samples, names, shards, weights)
+    return Cohort(
+        session=session.index,
+        round=t,
+        devices=tuple(devices),
+        batches=drawn,
+        samples=samples,
+        names=(world.seed, purpose),
+        shards=shards,
+        weights=weights,
+        draws=BatchDraws(purpose, steps, batch),
+    )
 
 
 def draw_round(world: World, session: Session, t: int, purpose: str = "local") -> Cohort:

@@ -1,0 +1,95 @@
+"""Ray clusters of several nodes on this machine, and the end of a node by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+from ebbflow.cluster.connection import imported
+
+STORE = 256 * 2**20
+"""Bytes of each node's object store."""
+
+
+class Nodes:
+    """A cluster on 127.0.0.1: a head, and further nodes that can be killed."""
+
+    def __init__(self, count: int, cores: int = 1, store: int = STORE) -> None:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on 127.0.0.1 alone
+        imported()
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray reports nothing from now on
+
+        self._usual: dict[str, Any] = {
+            "num_cpus": cores,
+            "object_store_memory": store,
+            "node_ip_address": "127.0.0.1",
+        }
+        head = {**self._usual, "include_dashboard": False}
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+        self.others = [self._cluster.add_node(**self._usual) for _ in range(count - 1)]
+        self.started = self.processes()
+
+    @property
+    def address(self) -> str:
+        """The address to connect to."""
+        address: str = self._cluster.address
+        return address
+
+    def add(self) -> None:
+        """Let one more node join."""
+        self.others.append(self._cluster.add_node(**self._usual))
+
+    def kill(self) -> None:
+        """End the latest node and all of its processes, by SIGKILL."""
+        node = self.others.pop()
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        for process in [*raylet.children(recursive=True), raylet]:
+            _kill(process)
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return all processes of all nodes that live."""
+        found = []
+        for node in [self._cluster.head_node, *self.others]:
+            for infos in node.all_processes.values():
+                for info in infos:
+                    found += _family(info.process.pid)
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+        self._cluster.shutdown()
+
+
+def _kill(process: psutil.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+@contextmanager
+def nodes(count: int, cores: int = 1, store: int = STORE) -> Iterator[Nodes]:
+    """Start a cluster until the block ends."""
+    started = Nodes(count, cores, store)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def left_over(processes: list[psutil.Process], seconds: float = 20.0) -> list[int]:
+    """Return which of these processes still live after some time."""
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return [process.pid for process in alive if process.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,161 @@
+"""Writes what the trials came to into docs/cluster.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.federation.page import filled
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+
+KILLS = """\
+`python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side on two nodes of one
+core each, here and there, and then kills a node by SIGKILL in the middle of a round, {kills} times;
+another one joins after each. "Equal" is by SHA-256 over the models, their buffers and all device
+states at the ends of sessions; the costs are those that the run records:
+
+| model | two nodes | nodes killed | tasks computed again | after the kills | processes left |
+| --- | --- | --- | --- | --- | --- |
+{rows}"""
+
+OVERHEAD = """\
+`python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next to
+nothing is left but sending models to and fro. Medians of rounds in which all three take turns, on one
+machine with two cores that had other work as well: compare within a row, not with other machines.
+
+| parameters | local engine | two nodes | Flower's simulation on Ray | pays with two machines for rounds of |
+| --- | --- | --- | --- | --- |
+{rows}
+
+A second machine of the same kind saves half of the time that a round takes, and costs the difference
+between the first two columns. It pays for rounds that take more than twice that with the local
+engine; the more machines, the nearer this comes to once."""
+
+MEMORY = """\
+`python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two nodes,
+most memory at any time in its course:
+
+| devices in the round | driver | a worker | sums in shared memory |
+| --- | --- | --- | --- |
+{rows}"""
+
+SCALING = """\
+`python -m benchmarks.cluster scaling` puts measured parts together by a discrete-event model
+(`benchmarks/cluster/model.py`): workers that take chunks in turn, the driver's network link, the
+driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that wait
+{wait} s for each of {devices} devices instead of computing, since four workers that compute would
+share two cores here:
+
+| workers | measured, s a round | predicted, s | ratio |
+| --- | --- | --- | --- |
+{checks}
+
+And this is what it predicts for ResNet-18 on TinyImageNet as in the paper: 100 devices with 500
+pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a step
+of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
+"uneven" are workers whose speeds differ by some 15 %:
+
+| workers | 1 Gbit/s | uneven | link busy | 10 Gbit/s | uneven | link busy | driver busy |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+**The limit is the number of leaves.** 100 devices are 25 leaves of four, and a leaf is computed in one
+place: beyond 25 workers there is nothing left to hand out, and between 13 and 24 one of them has two
+leaves. Then come the slowest worker, for whom all others wait, and the network: 25 sums of
+{megabytes:.0f} MB go to the driver in every round, and every worker fetches one model. The driver
+itself is idle. With ten times as many devices a round, ten times as many workers would find work."""
+
+
+def parts() -> dict[str, str]:
+    """Return what stands between the markers."""
+    return {"kills": kills(), "overhead": overhead(), "memory": memory(), "scaling": scaling()}
+
+
+def kills() -> str:
+    """Return the table of killed nodes."""
+    rows = _found("kills")
+    lines = [
+        f"| {row['cell']} | {_same(row['equal'] and row['costs'])} | {row['kills']} "
+        f"| {row['computed again']} | {_same(row['equal after kills'] and row['costs after kills'])} "
+        f"| {row['processes left']} |"
+        for row in rows
+    ]
+    return KILLS.format(kills=rows[0]["kills"], rows="\n".join(lines))
+
+
+def _same(equal: bool) -> str:
+    return "equal, costs too" if equal else "**not equal**"
+
+
+def overhead() -> str:
+    """Return the table of what a round costs besides training."""
+    rows = _found("overhead")
+    lines = []
+    for row in rows:
+        here, there, flower = (_seconds(row["seconds"][k]) for k in ("here", "two nodes", "Flower"))
+        pays = _seconds(2 * row["overhead"])
+        lines.append(f"| {row['model']} | {here} | {there} | {flower} | {pays} and more |")
+    return OVERHEAD.format(devices=rows[0]["devices"], rows="\n".join(lines))
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def memory() -> str:
+    """Return the table of memory by the number of devices."""
+    rows = _found("memory")
+    lines = [
+        f"| {row['devices']:,} | {_megabytes(row['driver'])} | {_megabytes(row['worker'])} "
+        f"| {_megabytes(row['sums held by the driver'])} |"
+        for row in rows
+    ]
+    return MEMORY.format(parameters=rows[0]["parameters"], rows="\n".join(lines))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def scaling() -> str:
+    """Return the tables of the model: its check, and what it predicts."""
+    found = _found("scaling")
+    checks = [
+        f"| {row['workers']} | {row['measured']} | {row['predicted']} | {row['ratio']} |"
+        for row in found["check"]
+    ]
+    by_link: dict[str, dict[int, Any]] = {}
+    for row in found["rows"]:
+        by_link.setdefault(row["link"], {})[row["workers"]] = row
+    lines = []
+    slow, fast = by_link["1 Gbit/s"], by_link["10 Gbit/s"]
+    for workers in slow:
+        one, ten = slow[workers], fast[workers]
+        lines.append(
+            f"| {workers} | {one['times as fast']}× | {one['uneven']}× | {one['link busy']:.0%} "
+            f"| {ten['times as fast']}× | {ten['uneven']}× | {ten['link busy']:.0%} "
+            f"| {ten['driver busy']:.1%} |"
+        )
+    vector = found["parts"]["vector"]
+    return SCALING.format(
+        wait=found["wait"],
+        devices=found["devices"],
+        checks="\n".join(checks),
+        entries=vector / 4e6,
+        cores=found["cores"],
+        step=found["step"],
+        rows="\n".join(lines),
+        megabytes=vector / 1e6,
+    )
+
+
+def _found(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def write() -> None:
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts()), encoding="utf-8")
