@@ -1,8 +1,8 @@
 """Softmax regression by the fused kernel: all local steps of all lanes in one C call.
 
 A device's numbers do not depend on what is trained beside it. Uploads are added up in leaves of
-neighbouring devices, and the leaves in order: neither other lanes nor the number of workers change
-a bit of the result.
+neighbouring devices, and the leaves in order (`leaves`): neither other lanes nor the number of
+workers change a bit of the result.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from ebbflow.core.local import Cohort, Lane, Recipe, Trained, stacked, states_of
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Model, State
 from ebbflow.engines import native
-
-LEAF = 4  # devices whose uploads are added up by themselves, whoever trains them
+from ebbflow.engines.leaves import LEAF, Stretch
 
 
 def why_no_kernel(model: Model, examples: Examples) -> str:
@@ -75,29 +74,25 @@ class Fused:
             return "the kernel does not know the objective"
         return "start_gradient is asked for" if algorithm.start_gradient else ""
 
-    def __call__(self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
-        """Return, for every lane, the sum of the uploads and the participants' new states."""
+    def leaves(self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        """Yield the cohort's leaves, each trained in one call."""
         places = range(len(cohort.devices))
         leaves = [places[at : at + LEAF] for at in range(0, len(places), LEAF)]
-        totals: list[Upload | None] = [None] * len(lanes)
-        clients: list[dict[int, State]] = [{} for _ in lanes]
-        for trained in pool.map(lambda leaf: self._leaf(lanes, cohort, leaf), leaves):
-            for i, (upload, states) in enumerate(trained):
-                totals[i] = add_up(totals[i], upload)
-                clients[i].update(states)
-        return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
+        return pool.map(lambda leaf: self._leaf(lanes, cohort, leaf), leaves)
 
-    def _leaf(self, lanes: Sequence[Lane], cohort: Cohort, leaf: range) -> list[Trained]:
+    def _leaf(self, lanes: Sequence[Lane], cohort: Cohort, leaf: range) -> Stretch:
         devices = [cohort.devices[place] for place in leaf]
         batches = [cohort.batches[place] for place in leaf]
         states = [states_of(lane, devices) for lane in lanes]
         thetas = self.kernel.train(lanes, states, batches)
         samples = torch.tensor([float(cohort.weight(place)) for place in leaf])
         steps = [len(own) for own in batches]
-        return [
+        trained = [
             self._sent(lane, devices, own, theta, samples, steps)
             for lane, own, theta in zip(lanes, states, thetas, strict=True)
         ]
+        sums, after = zip(*trained, strict=True)
+        return Stretch(tuple(range(len(lanes))), [[each] for each in sums], list(after))
 
     def _sent(
         self,

@@ -2,24 +2,24 @@
 
 The result does not depend on how the work is divided. A device's own numbers are the same in any
 block (a product over a batch of devices is taken device by device, and a short mini-batch is padded
-to a size that depends on that device alone), and uploads are added one by one in device order. The
-block size and the number of workers can therefore be whatever is fastest on the machine.
+to a size that depends on that device alone), and uploads are added up in fixed leaves (`leaves`).
+The block size and the number of workers can therefore be whatever is fastest on the machine.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ebbflow.core.algorithm import Broadcast, Upload, add_up, combine, mean_state
+from ebbflow.core.algorithm import Broadcast, Upload, combine, mean_state
 from ebbflow.core.batching import Feed, first
 from ebbflow.core.errors import EbbflowError, HookError, TrainingError
 from ebbflow.core.evaluate import Score, count, parts, score
@@ -38,6 +38,16 @@ from ebbflow.core.local import (
 from ebbflow.core.types import Examples, Model, ModelState, State
 from ebbflow.engines.failures import failures_named, place_of, refuse_lack_of_memory
 from ebbflow.engines.fused import Fused, why_no_kernel
+from ebbflow.engines.leaves import (
+    LEAF,
+    DenseTotal,
+    LeafSum,
+    Stretch,
+    Total,
+    folded,
+    leaf_sums,
+    split_lanes,
+)
 from ebbflow.engines.sequential import Sequential
 from ebbflow.engines.tuning import BlockTuner
 
@@ -60,6 +70,10 @@ class _DeviceBlock(NamedTuple):
     rows: tuple[int, ...]
 
 
+_BlockResult = tuple[Upload, State]
+"""What a block gives a lane: uploads and new states, both with a first axis for the devices."""
+
+
 class Vectorised:
     """Trains a cohort in blocks of devices; see the module's text.
 
@@ -71,7 +85,12 @@ class Vectorised:
         workers: Threads, each of which computes on one core; by default one per core.
         fused: Whether to use the native kernel for what it can do, where it was built.
         vectorise: Whether devices are mapped together; by default where it pays for the model.
+
+    ``leaf`` is the number of devices in a leaf. A cohort may be cut behind any leaf, and its parts
+    be given to `leaves` anywhere: `folded` adds up the same leaves.
     """
+
+    leaf = LEAF
 
     def __init__(
         self,
@@ -108,11 +127,38 @@ class Vectorised:
         """Return, for every lane, the sum of the uploads and the participants' new states."""
         cohort.refuse_nobody()
         try:
-            return self._train_lanes(lanes, cohort)
+            return self.folded(lanes, self.leaves(lanes, cohort))
         except (EbbflowError, HookError):
             raise
         except Exception as error:  # of a hook, of a model, or because vmap cannot map them
             failure = error
+        return self.raise_explained(failure, lanes, cohort)
+
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        """Train every lane by the fastest way that it can go, and yield the leaves' sums."""
+        if self._fused is None:
+            return self._mapped(lanes, cohort)
+        return split_lanes(
+            lanes,
+            [not self._fused.refusal(lane) for lane in lanes],
+            partial(self._fused.leaves, self._pool, cohort=cohort),
+            partial(self._mapped, cohort=cohort),
+        )
+
+    def folded(self, lanes: Sequence[Lane], leaves: Iterable[Stretch]) -> list[Trained]:
+        """Return, for every lane, what the leaves of a cohort add up to."""
+        return folded(lanes, leaves, self._total)
+
+    def portable(self, stretch: Stretch) -> Stretch:
+        """Return leaves in the form in which they may go to another process."""
+        return stretch
+
+    def _total(self, lane: Lane, like: LeafSum) -> Total:
+        """Return an empty total for such leaves of a lane."""
+        return DenseTotal()
+
+    def raise_explained(self, failure: Exception, lanes: Sequence[Lane], cohort: Cohort) -> Never:
+        """Raise the best error there is for a round in which a hook, a model or vmap failed."""
         refuse_lack_of_memory(failure, place_of(cohort))
         self.explain(lanes, cohort)  # raises if the reference fails as well
         if isinstance(failure, RuntimeError):
@@ -140,33 +186,18 @@ class Vectorised:
         path: RoutePath = "mapped blocks" if self._maps else "one device at a time"
         return Route(path, reason if self.model.hints.linear else "")
 
-    def _train_lanes(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
-        """Train every lane by the fastest way that it can go."""
-        if self._fused is None:
-            return self._mapped(lanes, cohort)
-        return split_lanes(
-            lanes,
-            [not self._fused.refusal(lane) for lane in lanes],
-            partial(self._fused, self._pool, cohort=cohort),
-            partial(self._mapped, cohort=cohort),
-        )
-
-    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         """Train in torch, in blocks of devices that are mapped together."""
         untouched = None if self._undisturbed else torch.get_rng_state()
-        totals: list[Upload | None] = [None] * len(lanes)
-        clients: list[dict[int, State]] = [{} for _ in lanes]
         for window in self._windows(len(cohort.devices), len(lanes)):
             drawn = cohort.held(window)
             blocks = list(self._blocks(drawn, window, len(lanes)))
             results = self._pool.map(partial(self._timed, lanes, drawn), blocks)
-            for uploads in _in_order(window, blocks, results, clients):
-                for i, upload in enumerate(uploads):
-                    totals[i] = add_up(totals[i], upload)
+            devices = cohort.devices[window.start : window.stop]
+            yield from leaf_sums(_in_order(window, blocks, results), devices)
         if untouched is not None and not torch.equal(untouched, torch.get_rng_state()):
             self._refuse_draws(self.model)
         self._undisturbed = True
-        return [(total, states) for total, states in zip(totals, clients, strict=True) if total]
 
     def evaluate(self, models: Sequence[ModelState], test: Examples) -> Callable[[], list[Score]]:
         """Evaluate the models on the workers, while the caller goes on with the next round.
@@ -197,6 +228,7 @@ class Vectorised:
     def _windows(self, devices: int, lanes: int) -> Iterator[range]:
         # Enough devices to keep the workers busy, whatever their size: uploads are let go at once.
         held = max(16, WINDOW_BYTES // (4 * self.model.layout.total * lanes))
+        held -= held % LEAF
         for start in range(0, devices, held):
             yield range(start, min(start + held, devices))
 
@@ -226,7 +258,9 @@ class Vectorised:
             self._tuners[lanes] = BlockTuner(room // held)
         return self._tuners[lanes].next()
 
-    def _timed(self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock) -> list[Trained]:
+    def _timed(
+        self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock
+    ) -> list[_BlockResult]:
         began = time.perf_counter()
         trained = self._train(lanes, cohort, block)
         if tuner := self._tuners.get(len(lanes)):
@@ -234,7 +268,9 @@ class Vectorised:
             tuner.took(count, count * sum(block.rows), time.perf_counter() - began)
         return trained
 
-    def _train(self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock) -> list[Trained]:
+    def _train(
+        self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock
+    ) -> list[_BlockResult]:
         """Train one block in every lane, over mini-batches that are gathered once."""
         theta = lanes[0].shared.theta
         batches = [
@@ -247,7 +283,7 @@ class Vectorised:
 
     def _train_lane(
         self, lane: Lane, devices: Sequence[int], batches: Sequence[Batch], samples: Tensor
-    ) -> Trained:
+    ) -> _BlockResult:
         theta, buffers, extras = lane.shared
         client = stacked(states_of(lane, devices))
 
@@ -278,53 +314,32 @@ class Vectorised:
             upload, client = one(theta, buffers, alone, own, samples[0])
             upload = combine(lambda field: field.unsqueeze(0), upload)
             client = {name: value.unsqueeze(0) for name, value in client.items()}
-        after = {
-            device: {name: value[i] for name, value in client.items()}
-            for i, device in enumerate(devices)
-        }
-        return upload, after
-
-
-def split_lanes(
-    lanes: Sequence[Lane],
-    chosen: Sequence[bool],
-    one_way: Callable[[Sequence[Lane]], list[Trained]],
-    other_way: Callable[[Sequence[Lane]], list[Trained]],
-) -> list[Trained]:
-    """Train the chosen lanes one way and the rest the other; return the results in lane order."""
-
-    def train(wanted: bool, way: Callable[[Sequence[Lane]], list[Trained]]) -> Iterator[Trained]:
-        taken = [lane for lane, choice in zip(lanes, chosen, strict=True) if choice == wanted]
-        return iter(way(taken) if taken else [])
-
-    of_chosen, of_others = train(True, one_way), train(False, other_way)
-    return [next(of_chosen if choice else of_others) for choice in chosen]
+        return upload, client
 
 
 def _in_order(
-    window: range,
-    blocks: Sequence[_DeviceBlock],
-    results: Iterator[list[Trained]],
-    clients: list[dict[int, State]],
-) -> Iterator[list[Upload]]:
-    """Yield every device's uploads, one for each lane, in the cohort's order.
+    window: range, blocks: Sequence[_DeviceBlock], results: Iterator[list[_BlockResult]]
+) -> Iterator[list[tuple[Upload, State]]]:
+    """Yield every device's upload and new state, one pair for each lane, in the cohort's order.
 
     Devices with steps of the same sizes train together, so a block may be ready before its turn:
     its uploads wait. An upload is released as soon as it has been yielded.
     """
-    waiting: dict[int, list[Upload]] = {}
+    waiting: dict[int, list[tuple[Upload, State]]] = {}
     turn = iter(window)
     place = next(turn, None)
     for block, trained in zip(blocks, results, strict=True):
-        for states, (_, after) in zip(clients, trained, strict=True):
-            states.update(after)
         for row, member in enumerate(block.places):
-            waiting[member] = [
-                combine(lambda field, row=row: field[row], upload) for upload, _ in trained
-            ]
+            waiting[member] = [_row(one, row) for one in trained]
         while place in waiting:
             yield waiting.pop(place)
             place = next(turn, None)
+
+
+def _row(trained: _BlockResult, row: int) -> tuple[Upload, State]:
+    upload, after = trained
+    state = {name: value[row] for name, value in after.items()}
+    return combine(lambda field: field[row], upload), state
 
 
 def _one_thread() -> None:

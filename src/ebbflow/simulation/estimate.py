@@ -25,7 +25,7 @@ from ebbflow.core.inputs import prepared
 from ebbflow.core.tensor_files import stored_size
 from ebbflow.core.types import Layout, Session, State
 from ebbflow.data.schedule import drawn_count
-from ebbflow.engines.fused import LEAF
+from ebbflow.engines.leaves import LEAF
 from ebbflow.engines.vectorised import BLOCK_BYTES, WINDOW_BYTES
 from ebbflow.runs import records
 from ebbflow.runs.records import Round

@@ -27,11 +27,14 @@ from ebbflow.engines.texts.totals import apart
 
 
 class SpanSum(NamedTuple):
-    """A vector that is sent: its table is A^T coefficients plus multiples of whole vectors."""
+    """A vector that is sent: its table is A^T coefficients plus multiples of whole vectors.
+
+    ``wholes`` are those vectors by name, each with its multiple.
+    """
 
     rows: Indices
     coefficients: Tensor
-    wholes: list[tuple[Tensor, float]]
+    wholes: dict[str, tuple[Tensor, float]]
     tail: Tensor
 
 
@@ -212,12 +215,12 @@ class DeviceRound:
 
     def _sum(self, multiples: Mapping[str, float]) -> SpanSum:
         """Return a combination in terms that can be added up over devices."""
-        wholes: list[tuple[Tensor, float]] = []
+        wholes: dict[str, tuple[Tensor, float]] = {}
         spans: list[tuple[TextSpan, float]] = []
         for name, multiple in multiples.items():
             vector = self.vectors[name]
             if isinstance(vector, Tensor):
-                wholes.append((vector, multiple))
+                wholes[name] = vector, multiple
             elif isinstance(vector, TextSpan):
                 spans.append((vector, multiple))
             else:
@@ -251,7 +254,7 @@ class DeviceRound:
         # A whole vector from another engine stays one, unless it cancels.
         table = self.texts.transposed(terms.rows, terms.coefficients)
         total = torch.cat([table.view(-1), torch.zeros_like(tail)])
-        for vector, multiple in terms.wholes:
+        for vector, multiple in terms.wholes.values():
             total.add_(vector, alpha=multiple)
         self._split(total)[1].copy_(tail)
         return total

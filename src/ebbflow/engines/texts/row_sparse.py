@@ -24,15 +24,16 @@ entries; those whose devices remember something, since untouched rows would diff
 and any with `local.radius`, which needs the length of the whole vector.
 
 The result does not depend on how the work is divided: each device is computed alone, uploads are
-added one by one in device order, and the ranges are the same for any number of workers.
+added up in leaves of sixteen devices, and the ranges are the same for any number of workers.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -46,23 +47,31 @@ from ebbflow.core.local import (
     Lane,
     Recipe,
     Route,
-    Trained,
     heavy_ball,
     step_sum,
     train,
 )
 from ebbflow.core.types import BagOfWords, Examples, Model, ModelState, State, WordSubset
 from ebbflow.engines.failures import failures_named, place_of
+from ebbflow.engines.leaves import LeafSum, Stretch, Total, split_lanes
 from ebbflow.engines.texts.combination import NotLinearError, combined, multiples_of
 from ebbflow.engines.texts.entrywise import NotElementwiseError, check_elementwise
 from ebbflow.engines.texts.packed_states import mean_whole_state, with_whole_states
 from ebbflow.engines.texts.symbolic import OWN, SENT, START, SymbolicHooks, Trajectory
-from ebbflow.engines.texts.totals import UploadTotal, apart
-from ebbflow.engines.vectorised import Vectorised, split_lanes
+from ebbflow.engines.texts.totals import (
+    TEXT_LEAF,
+    SmallParts,
+    UploadTotal,
+    WordRows,
+    apart,
+    small_sum,
+)
+from ebbflow.engines.vectorised import Vectorised
 
 AHEAD = 4  # devices per worker whose uploads may wait for their turn to be added
 RANGE = 2**16  # entries of whole vectors that are computed together: they fit the cache
 PROBED_STEPS = (1, 3)  # numbers of steps that hooks are checked with before a round
+PROBED_SAMPLES = 2.0  # and the weight: whoever takes part, a lane goes the same way
 
 Result = TypeVar("Result")
 
@@ -76,6 +85,8 @@ class RowSparse(Vectorised):
         recipe: Momentum and projection.
         workers: Threads, each of which computes on one core; by default one per core.
     """
+
+    leaf = TEXT_LEAF
 
     def __init__(
         self, model: Model, examples: Examples, recipe: Recipe, workers: int | None = None
@@ -100,7 +111,8 @@ class RowSparse(Vectorised):
             return Route("whole vectors", reason)
         return Route("touched rows", "the sample space needs the CPU")
 
-    def _train_lanes(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        """Train lanes on rows where their hooks allow it, and yield the leaves' sums."""
         return split_lanes(
             lanes,
             [not self._not_on_rows(lane, cohort) for lane in lanes],
@@ -108,8 +120,13 @@ class RowSparse(Vectorised):
             partial(self._on_whole_vectors, cohort=cohort),
         )
 
-    def _on_whole_vectors(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
-        return super()._train_lanes(self._whole(lanes, cohort), cohort)
+    def _total(self, lane: Lane, like: LeafSum) -> Total:
+        if isinstance(like, RowLeaf):
+            return _RowTotal(self.bag_of_words, lane, self.recipe, self._pool)
+        return super()._total(lane, like)
+
+    def _on_whole_vectors(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        return super().leaves(self._whole(lanes, cohort), cohort)
 
     def _whole(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Lane]:
         return with_whole_states(lanes, cohort, self.bag_of_words, self.feed.examples)
@@ -123,24 +140,23 @@ class RowSparse(Vectorised):
                 return "devices remember something"
             try:
                 for steps in PROBED_STEPS:
-                    check_elementwise(lane, self.recipe, steps, cohort.weight(0))
+                    check_elementwise(lane, self.recipe, steps, PROBED_SAMPLES)
             except NotElementwiseError as error:
                 return str(error)
         return ""
 
-    def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+    def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         row_lanes = [RowSparseLane(lane, self.recipe, self.bag_of_words) for lane in lanes]
-        totals = [_RowTotal(self.bag_of_words) for _ in lanes]
-        work = partial(self._device_on_rows, row_lanes, cohort)
-        for in_lanes in self._in_turn(work, len(cohort.devices)):
-            for total, sent in zip(totals, in_lanes, strict=True):
-                total.add(sent)
-        for row_lane, total in zip(row_lanes, totals, strict=True):
-            if total.idle:
-                add = partial(row_lane.add_idle, total)
-                list(self._pool.map(add, range(0, len(row_lane.lane.shared.theta), RANGE)))
-        states: dict[int, State] = {device: {} for device in cohort.devices}
-        return [(total.upload(), dict(states)) for total in totals]
+        devices = iter(cohort.devices)
+        sent = self._in_turn(partial(self._device_on_rows, row_lanes, cohort), len(cohort.devices))
+        while leaf := list(islice(sent, TEXT_LEAF)):
+            states: dict[int, State] = {device: {} for device in islice(devices, len(leaf))}
+            by_lane = zip(*leaf, strict=True)
+            yield Stretch(
+                tuple(range(len(lanes))),
+                [[_leaf_of(uploads, self.bag_of_words.width)] for uploads in by_lane],
+                [dict(states) for _ in lanes],
+            )
 
     def _device_on_rows(
         self, lanes: Sequence[RowSparseLane], cohort: Cohort, place: int
@@ -279,25 +295,61 @@ class RowSparseLane:
             return False
 
 
-class _RowTotal(UploadTotal):
-    """The sum of one lane's uploads.
+class RowLeaf(NamedTuple):
+    """A leaf's sum: what it adds to tables, and everything else.
 
-    ``idle`` counts the devices whose idle uploads have been subtracted and must be added again.
+    ``idle`` counts the devices whose idle uploads were subtracted and must be added again.
     """
 
-    def __init__(self, bag_of_words: BagOfWords) -> None:
+    tables: dict[str, WordRows]
+    small: SmallParts
+    idle: dict[tuple[int, float], int]
+
+
+def _leaf_of(sent: Sequence[RowUpload], width: int) -> RowLeaf:
+    """Return the sum of what some devices send, on the rows that any of them touches."""
+    words = torch.unique(torch.cat([one.words for one in sent]))
+    sizes = [len(one.words) * width for one in sent]
+    tables = {}
+    for name, like in sent[0].vectors.items():
+        rows = like.new_zeros(len(words), width)
+        for one, size in zip(sent, sizes, strict=True):
+            at = torch.searchsorted(words, one.words)
+            rows.index_add_(0, at, one.vectors[name][:size].view(-1, width))
+        tables[name] = WordRows(words, rows)
+    small = small_sum(
+        SmallParts({name: vector[size:] for name, vector in one.vectors.items()}, one.rest)
+        for one, size in zip(sent, sizes, strict=True)
+    )
+    return RowLeaf(tables, small, Counter(one.idle for one in sent if one.idle is not None))
+
+
+class _RowTotal(UploadTotal):
+    """The sum of one lane's leaves."""
+
+    def __init__(
+        self, bag_of_words: BagOfWords, lane: Lane, recipe: Recipe, pool: Executor
+    ) -> None:
         super().__init__(bag_of_words)
         self.idle: Counter[tuple[int, float]] = Counter()
+        self._lane, self._pool = partial(RowSparseLane, lane, recipe, bag_of_words), pool
 
-    def add(self, sent: RowUpload) -> None:
-        """Add one device."""
-        size = len(sent.words) * self._width
-        self.add_small({name: v[size:] for name, v in sent.vectors.items()}, sent.rest)
-        for name, vector in sent.vectors.items():
-            rows = vector[:size].view(-1, self._width)
-            self.table(name).index_add_(0, sent.words, rows)
-        if sent.idle is not None:
-            self.idle[sent.idle] += 1
+    def add(self, sums: Sequence[RowLeaf]) -> None:
+        """Add some leaves, in their order."""
+        for leaf in sums:
+            self.add_small(leaf.small)
+            for name, rows in leaf.tables.items():
+                table = self.table(name)
+                rows.add_to(table, 0, len(table))
+            self.idle.update(leaf.idle)
+
+    def upload(self) -> Upload:
+        """Return the sum."""
+        if self.idle:
+            lane = self._lane()
+            add = partial(lane.add_idle, self)
+            list(self._pool.map(add, range(0, len(lane.lane.shared.theta), RANGE)))
+        return super().upload()
 
 
 def _apart(upload: Upload) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

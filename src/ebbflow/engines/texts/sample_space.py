@@ -33,8 +33,9 @@ of a table is summed over devices in order, in leaves of sixteen, whichever work
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,19 +44,24 @@ from torch import Tensor
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.evaluate import Score, Tally, parts, score, tally
-from ebbflow.core.local import Cohort, Lane, Recipe, Route, Trained
+from ebbflow.core.local import Cohort, Lane, Recipe, Route
 from ebbflow.core.types import BagOfWords, Examples, Indices, Model, ModelState, State
 from ebbflow.engines.failures import failures_named, place_of
+from ebbflow.engines.leaves import LeafSum, Stretch, Total, split_lanes
 from ebbflow.engines.texts.coefficients import DeviceRound, SpanUpload
 from ebbflow.engines.texts.combination import NotLinearError
 from ebbflow.engines.texts.device_texts import DeviceTexts, Grams
 from ebbflow.engines.texts.row_sparse import RowSparse
 from ebbflow.engines.texts.sparse import Sparse, texts_of
-from ebbflow.engines.texts.symbolic import SymbolicHooks, linear_hooks
-from ebbflow.engines.texts.totals import UploadTotal
-from ebbflow.engines.vectorised import split_lanes
+from ebbflow.engines.texts.symbolic import CLIENT, SENT, SHARED, SymbolicHooks, linear_hooks
+from ebbflow.engines.texts.totals import (
+    TEXT_LEAF,
+    SmallParts,
+    UploadTotal,
+    WordRows,
+    small_sum,
+)
 
-LEAF = 16  # devices whose coefficients are summed in one product
 RANGES = 16  # parts of the table that are summed separately
 GRAM_BYTES = 512 * 2**20  # of Gram matrices that are kept between rounds
 WINDOW_BYTES = 128 * 2**20  # of coefficients that wait to be summed
@@ -96,15 +102,27 @@ class SampleSpace(RowSparse):
             return Route(other.path, reason)
         return Route(other.path, f"{reason}; {other.reason}")
 
-    def _train_lanes(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Trained]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        """Train lanes in the sample space if their hooks allow it, and yield the leaves' sums."""
         hooks = [self._linear(lane, cohort) for lane in lanes]
         linear = [each for each in hooks if not isinstance(each, str)]
         return split_lanes(
             lanes,
             [not isinstance(each, str) for each in hooks],
             lambda _: self._in_sample_space(linear, cohort),
-            partial(super()._train_lanes, cohort=cohort),
+            partial(super().leaves, cohort=cohort),
         )
+
+    def portable(self, stretch: Stretch) -> Stretch:
+        """Return leaves by the rows that they touch, which need neither texts nor coefficients."""
+        return stretch._replace(
+            sums=[list(self._pool.map(_by_rows, leaves)) for leaves in stretch.sums]
+        )
+
+    def _total(self, lane: Lane, like: LeafSum) -> Total:
+        if isinstance(like, SpanLeaf):
+            return _SpanTotal(self.bag_of_words, lane, self._pool)
+        return super()._total(lane, like)
 
     def _linear(self, lane: Lane, cohort: Cohort) -> SymbolicHooks | str:
         """Return a lane's hooks if they are linear, else the reason why they are not."""
@@ -152,26 +170,31 @@ class SampleSpace(RowSparse):
 
     # --- a round --------------------------------------------------------------------------------
 
-    def _in_sample_space(self, hooks: Sequence[SymbolicHooks], cohort: Cohort) -> list[Trained]:
+    def _in_sample_space(self, hooks: Sequence[SymbolicHooks], cohort: Cohort) -> Iterator[Stretch]:
         """Train a cohort in lanes whose hooks are linear."""
         texts = self._train_texts(hooks[0].like.dtype)
-        totals = [_SpanTotal(self.bag_of_words) for _ in hooks]
-        clients: list[dict[int, State]] = [{} for _ in hooks]
-        for window in self._whole_leaves(cohort, len(hooks)):
-            trained = list(self._pool.map(partial(self._device, hooks, cohort, texts), window))
-            for place, in_lanes in zip(window, trained, strict=True):
-                for states, (_, state) in zip(clients, in_lanes, strict=True):
-                    states[cohort.devices[place]] = state
-            by_lane = [[sent for sent, _ in of_lane] for of_lane in zip(*trained, strict=True)]
-            self._add(totals, by_lane, texts)
-        return [(t.upload(), states) for t, states in zip(totals, clients, strict=True)]
+        windows = self._whole_leaves(cohort, len(hooks))
+        # Nothing here holds a window's leaves while the next one is trained.
+        return map(partial(self._window, hooks, cohort, texts), windows)
+
+    def _window(
+        self, hooks: Sequence[SymbolicHooks], cohort: Cohort, texts: Sparse, window: range
+    ) -> Stretch:
+        trained = list(self._pool.map(partial(self._device, hooks, cohort, texts), window))
+        devices = [cohort.devices[place] for place in window]
+        by_lane = [list(zip(*of_lane, strict=True)) for of_lane in zip(*trained, strict=True)]
+        return Stretch(
+            tuple(range(len(hooks))),
+            self._span_leaves([sent for sent, _ in by_lane], texts),
+            [dict(zip(devices, states, strict=True)) for _, states in by_lane],
+        )
 
     def _whole_leaves(self, cohort: Cohort, lanes: int) -> Iterator[range]:
         """Divide the cohort into windows of whole leaves, on which the sums do not depend."""
         largest = int(np.argmax(cohort.samples))
         texts = max(1, sum(map(len, cohort.batches[largest])))
-        leaf_bytes = 2 * LEAF * lanes * texts * self.bag_of_words.width * 4
-        size = LEAF * max(1, WINDOW_BYTES // leaf_bytes)
+        leaf_bytes = 2 * TEXT_LEAF * lanes * texts * self.bag_of_words.width * 4
+        size = TEXT_LEAF * max(1, WINDOW_BYTES // leaf_bytes)
         for first in range(0, len(cohort.devices), size):
             yield range(first, min(first + size, len(cohort.devices)))
 
@@ -204,75 +227,157 @@ class SampleSpace(RowSparse):
                     'states: use engine.kind = "sequential"'
                 ) from error
 
-    def _add(
-        self, totals: Sequence[_SpanTotal], sent: Sequence[Sequence[SpanUpload]], texts: Sparse
-    ) -> None:
-        """Add what a window's devices sent, in their order."""
+    def _span_leaves(
+        self, sent: Sequence[Sequence[SpanUpload]], texts: Sparse
+    ) -> list[list[SpanLeaf]]:
+        """Return, for every lane, the leaves of what a window's devices sent."""
         transposed: dict[bytes, Future[Sparse]] = {}
-        for total, uploads in zip(totals, sent, strict=True):
-            for upload in uploads:
-                total.add(upload)
-            for name in total.vectors:
-                leaves = []
-                for first in range(0, len(uploads), LEAF):
-                    # Popped, so that it is released before the other lanes are summed.
-                    sums = [upload.sums.pop(name) for upload in uploads[first : first + LEAF]]
+        in_lanes = []
+        for uploads in sent:
+            leaves = [
+                uploads[first : first + TEXT_LEAF] for first in range(0, len(uploads), TEXT_LEAF)
+            ]
+            made = [_without_tables(leaf) for leaf in leaves]
+            for name in list(uploads[0].sums):
+                stacks = []
+                for leaf in leaves:
+                    # Popped, so that it is released before the other lanes are stacked.
+                    sums = [upload.sums.pop(name) for upload in leaf]
                     rows = np.concatenate([one.rows for one in sums])
                     key = rows.tobytes()
                     if key not in transposed:
                         transposed[key] = self._pool.submit(_by_word, texts, rows)
-                    leaves.append((transposed[key], [one.coefficients for one in sums]))
-                stacks = list(self._pool.map(_stacked, leaves))
-                ends = _even_ranges(stacks[0][0])
-                add = partial(_add_words, total.table(name), stacks)
-                list(self._pool.map(add, ends[:-1], ends[1:]))
+                    stacks.append((transposed[key], [one.coefficients for one in sums]))
+                for one, stack in zip(made, self._pool.map(_stacked, stacks), strict=True):
+                    one.tables[name] = stack
+            in_lanes.append(made)
+        return in_lanes
 
 
 def _by_word(texts: Sparse, rows: Indices) -> Sparse:
     return texts.rows(rows).transposed()
 
 
-def _stacked(leaf: tuple[Future[Sparse], list[Tensor]]) -> tuple[Sparse, Tensor]:
+def _stacked(leaf: tuple[Future[Sparse], list[Tensor]]) -> StackedTexts:
     matrix, coefficients = leaf
-    return matrix.result(), torch.cat(coefficients)
+    return StackedTexts(matrix.result(), torch.cat(coefficients))
 
 
-def _even_ranges(by_word: Sparse) -> list[int]:
-    """Return the ends of ranges of words that have about equally many entries."""
-    entries = np.linspace(0, len(by_word.columns), RANGES + 1)[1:-1]
-    inner = np.searchsorted(by_word.starts.numpy(), entries).tolist()
-    return [0, *inner, len(by_word)]
+# --- leaves --------------------------------------------------------------------------------------
 
 
-def _add_words(
-    table: Tensor, stacks: Sequence[tuple[Sparse, Tensor]], first: int, last: int
-) -> None:
-    """Add each leaf's A^T M to the words of a range, leaf by leaf."""
-    if first == last:
-        return
-    for matrix, coefficients in stacks:
-        table[first:last].add_(matrix.part(first, last).product(coefficients))
+class StackedTexts(NamedTuple):
+    """What a leaf adds to a table: A^T coefficients, with ``by_word`` A^T of all its texts."""
+
+    by_word: Sparse
+    coefficients: Tensor
+
+    def add_to(self, table: Tensor, first: int, last: int) -> None:
+        """Add the rows of a range of words to a table."""
+        if first < last:
+            table[first:last].add_(self.by_word.part(first, last).product(self.coefficients))
+
+    def inner_ends(self, count: int) -> list[int]:
+        """Return where ``count`` ranges of words meet that have about equally many entries."""
+        entries = np.linspace(0, len(self.by_word.columns), count + 1)[1:-1]
+        inner: list[int] = np.searchsorted(self.by_word.starts.numpy(), entries).tolist()
+        return inner
+
+    def by_rows(self) -> WordRows:
+        """Return the rows themselves, of the words that occur."""
+        columns, starts, values, width = (
+            getattr(self.by_word, name) for name in ("columns", "starts", "values", "width")
+        )
+        words = starts.diff().nonzero().squeeze(1)
+        touched = torch.cat([starts[words], starts[-1:]])
+        rows = Sparse(columns, touched, values, width).product(self.coefficients)
+        return WordRows(words, rows)
+
+
+class SpanLeaf(NamedTuple):
+    """A leaf's sum by the names of the vectors that are sent: tables, and what is added to them.
+
+    ``multiples`` are of vectors that were broadcast, by name; ``wholes`` are sums of multiples of
+    whole vectors that devices remember from another engine.
+    """
+
+    tables: dict[str, StackedTexts | WordRows]
+    small: SmallParts
+    multiples: dict[str, dict[str, float]]
+    wholes: dict[str, Tensor]
+
+
+def _without_tables(sent: Sequence[SpanUpload]) -> SpanLeaf:
+    """Return the sum of what some devices send, except for the tables of their own texts."""
+    small = small_sum(
+        SmallParts({name: one.tail for name, one in upload.sums.items()}, upload.rest)
+        for upload in sent
+    )
+    multiples: dict[str, dict[str, float]] = {}
+    wholes: dict[str, Tensor] = {}
+    for upload in sent:
+        for name, one in upload.sums.items():
+            by_name = multiples.setdefault(name, {})
+            for vector, (entries, multiple) in one.wholes.items():
+                if vector.startswith(CLIENT):
+                    mine = entries * multiple
+                    wholes[name] = wholes[name].add_(mine) if name in wholes else mine
+                else:
+                    by_name[vector] = by_name.get(vector, 0.0) + multiple
+    return SpanLeaf({}, small, multiples, wholes)
+
+
+def _by_rows(leaf: LeafSum) -> LeafSum:
+    if not isinstance(leaf, SpanLeaf):
+        return leaf
+    tables: dict[str, StackedTexts | WordRows] = {
+        name: table.by_rows() if isinstance(table, StackedTexts) else table
+        for name, table in leaf.tables.items()
+    }
+    return leaf._replace(tables=tables)
 
 
 class _SpanTotal(UploadTotal):
-    """The sum of one lane's uploads; multiples of whole vectors are added at the end."""
+    """The sum of one lane's leaves; multiples of whole vectors are added at the end."""
 
-    def __init__(self, bag_of_words: BagOfWords) -> None:
+    def __init__(self, bag_of_words: BagOfWords, lane: Lane, pool: Executor) -> None:
         super().__init__(bag_of_words)
-        self._wholes: dict[str, dict[int, tuple[Tensor, float]]] = {}
+        extras = lane.shared.extras
+        self._named = {SENT: lane.shared.theta} | {SHARED + n: v for n, v in extras.items()}
+        self._pool = pool
+        self._multiples: dict[str, dict[str, float]] = {}
+        self._wholes: dict[str, Tensor] = {}
 
-    def add(self, sent: SpanUpload) -> None:
-        """Add one device's upload except for its coefficients."""
-        self.add_small({name: one.tail for name, one in sent.sums.items()}, sent.rest)
-        for name, one in sent.sums.items():
-            wholes = self._wholes.setdefault(name, {})
-            for vector, multiple in one.wholes:
-                _, so_far = wholes.get(id(vector), (vector, 0.0))
-                wholes[id(vector)] = vector, so_far + multiple
+    def add(self, sums: Sequence[SpanLeaf]) -> None:
+        """Add some leaves, in their order; ranges of words are added side by side."""
+        for leaf in sums:
+            self.add_small(leaf.small)
+            for name, multiples in leaf.multiples.items():
+                so_far = self._multiples.setdefault(name, {})
+                for vector, multiple in multiples.items():
+                    so_far[vector] = so_far.get(vector, 0.0) + multiple
+            for name, whole in leaf.wholes.items():
+                known = self._wholes.get(name)
+                self._wholes[name] = whole if known is None else known + whole
+        for name in sums[0].tables:
+            table = self.table(name)
+            tables = [leaf.tables[name] for leaf in sums]
+            ends = [0, *tables[0].inner_ends(RANGES), len(table)]
+            list(self._pool.map(partial(_add_words, table, tables), ends[:-1], ends[1:]))
 
     def upload(self) -> Upload:
         """Return the sum."""
-        for name, wholes in self._wholes.items():
-            for vector, multiple in wholes.values():
-                self.table(name).add_(self.table_of(vector), alpha=multiple)
+        for name, multiples in self._multiples.items():
+            for vector, multiple in multiples.items():
+                self.table(name).add_(self.table_of(self._named[vector]), alpha=multiple)
+        for name, whole in self._wholes.items():
+            self.table(name).add_(self.table_of(whole))
         return super().upload()
+
+
+def _add_words(
+    table: Tensor, leaves: Sequence[StackedTexts | WordRows], first: int, last: int
+) -> None:
+    """Add what each leaf has for the words of a range, leaf by leaf."""
+    for leaf in leaves:
+        leaf.add_to(table, first, last)

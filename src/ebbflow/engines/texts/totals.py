@@ -1,14 +1,22 @@
-"""Sums of uploads of a text model, whose vectors are added up by name and in place."""
+"""Sums of uploads of a text model, whose vectors are added up by name and in place.
+
+Devices are added up in leaves of `TEXT_LEAF`, and leaves in order. What a leaf adds to a table is
+known by the rows that its texts touch (`WordRows`), or by what these are computed from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.types import BagOfWords
+
+TEXT_LEAF = 16
+"""Devices in a leaf: those whose coefficients are summed in one product."""
 
 DELTA = ""
 """The name of an upload's displacement among its vectors."""
@@ -23,6 +31,43 @@ def apart(
     rest = {"extras/" + name: value for name, value in extras.items() if name not in vectors}
     rest |= {"buffers": upload.buffers, "samples": upload.samples, "devices": upload.devices}
     return {DELTA: upload.delta, **vectors}, rest
+
+
+class WordRows(NamedTuple):
+    """The rows of a table that a leaf touches: these words, in ascending order."""
+
+    words: Tensor
+    rows: Tensor
+
+    def add_to(self, table: Tensor, first: int, last: int) -> None:
+        """Add the rows of a range of words to a table."""
+        begin, end = torch.searchsorted(self.words, self.words.new_tensor([first, last])).tolist()
+        # No word occurs twice, so that this is a sum; index_add_ goes row by row.
+        words = self.words[begin:end]
+        table[words] = table[words].add_(self.rows[begin:end])
+
+    def inner_ends(self, count: int) -> list[int]:
+        """Return where ``count`` ranges of words meet of which about equally many are touched."""
+        touched = len(self.words)
+        return [int(self.words[touched * n // count]) for n in range(1, count)] if touched else []
+
+
+class SmallParts(NamedTuple):
+    """What an upload, or a sum of some, has besides tables: tails of vectors, and all the rest."""
+
+    tails: dict[str, Tensor]
+    rest: dict[str, Tensor]
+
+
+def small_sum(parts: Iterable[SmallParts]) -> SmallParts:
+    """Return the sum of what some devices send besides tables, added up in order."""
+    tails: dict[str, Tensor] = {}
+    rest: dict[str, Tensor] = {}
+    for part in parts:
+        for total, more in ((tails, part.tails), (rest, part.rest)):
+            for name, value in more.items():
+                total[name] = total[name] + value if name in total else value
+    return SmallParts(tails, rest)
 
 
 class UploadTotal:
@@ -42,11 +87,11 @@ class UploadTotal:
         """Return the table of any whole vector."""
         return vector[: self._size].view(-1, self._width)
 
-    def add_small(self, tails: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
-        """Add one device's upload except for its tables."""
-        for name, value in rest.items():
+    def add_small(self, small: SmallParts) -> None:
+        """Add a leaf except for its tables."""
+        for name, value in small.rest.items():
             self._rest[name] = self._rest[name] + value if name in self._rest else value
-        for name, tail in tails.items():
+        for name, tail in small.tails.items():
             if name not in self.vectors:
                 self.vectors[name] = tail.new_zeros(self._size + len(tail))
             self.vectors[name][self._size :].add_(tail)
