@@ -28,6 +28,7 @@ from ebbflow.core.types import (
     Precision,
     Theta,
 )
+from ebbflow.models.dense import computes, dense_network
 from ebbflow.models.dropout import SampleDraws, draws_itself, with_named_dropout
 from ebbflow.models.precision import in_bfloat16
 
@@ -231,6 +232,13 @@ def from_module(
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
     batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
     own = _OwnCopy(template, draws)
+    network = dense_network(template, layout) if inputs is None else None
+    if network is not None:
+        functions = _Functions(name, own, layout, buffer_layout, channels_last, False)
+        theta = vector.flatten({n: p.detach() for n, p in _trained(template)}, layout)
+        drawn = 0 if noise is None else noise[0]
+        if not computes(network, functions.forward, theta, torch.zeros(0), drawn):
+            network = None
 
     def initial(draw: torch.Generator) -> ModelState:
         fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
@@ -253,6 +261,7 @@ def from_module(
                 vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
                 vectorise_on_gpu=vectorise is not False,
                 own_draws=draws_itself(template),
+                dense=None if lower else network,
                 at_precision=at_precision,
             ),
         )
