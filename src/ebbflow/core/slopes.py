@@ -94,7 +94,8 @@ def _by_autograd(objective: Objective, output: Output, batch: Compared) -> Slope
     leaves = Output(*(part.detach().requires_grad_() for part in output))
     with torch.enable_grad():
         losses = objective(leaves, batch.labels, anchors, batch.client)
-        logits, features = torch.autograd.grad(
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
             (losses * batch.weight).sum(), leaves, allow_unused=True
         )
+    logits, features = found
     return Slopes(torch.zeros_like(output.logits) if logits is None else logits, features)

@@ -1,9 +1,9 @@
 """Dense networks with their gradient in closed form, one device after another on each worker.
 
-What remains of a step are its matrix products: there is no graph, no gradient for the inputs, and no
-copy of theta before a step has changed it. The product that gives a weight's gradient also adds it
-to the velocity. Mini-batches are gathered once for all lanes. Every product is of one device in one
-lane, so that neither neighbours nor other lanes nor workers change a bit.
+What remains of a step are its matrix products: there is no graph, no gradient for the inputs, and
+no copy of theta before a step has changed it. The product that gives a weight's gradient also adds
+it to the velocity. Mini-batches are gathered once for all lanes. Every product is of one device in
+one lane, so that neither neighbours nor other lanes nor workers change a bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Affine, LocalRun, Upload, weighted_upload
 from ebbflow.core.batching import Feed, first
-from ebbflow.core.dense import LayerViews, Passed, add_gradient, forward, layer_views
+from ebbflow.core.dense import LayerViews, add_gradient, forward, layer_views
 from ebbflow.core.local import Cohort, Lane, Recipe, states_of, step_sum
 from ebbflow.core.slopes import Compared, slopes
 from ebbflow.core.types import (
@@ -29,7 +29,6 @@ from ebbflow.core.types import (
     Indices,
     Linear,
     Model,
-    ModelState,
     Output,
     State,
     Theta,
@@ -242,9 +241,7 @@ class _LocalSteps:
         def anchor(name: str) -> Output:
             return forward(self.network, self._frozen[name], batch.x, None).output
 
-        compared = Compared(
-            batch.y, 1 / len(batch.y), tuple(self._frozen), anchor, self.client
-        )
+        compared = Compared(batch.y, 1 / len(batch.y), tuple(self._frozen), anchor, self.client)
         slope = slopes(self.lane.algorithm.objective, passed.output, compared)
         add_gradient(self.network, layers, passed, slope, into, keep)
 

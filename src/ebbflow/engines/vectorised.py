@@ -142,18 +142,15 @@ class Vectorised:
 
     def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         """Train every lane by the fastest way that it can go, and yield the leaves' sums."""
+        mapped = partial(self._mapped, cohort=cohort)
         if self._fused is not None:
-            refusal, faster = self._fused.refusal, partial(self._fused.leaves, self._pool)
-        elif self._dense is not None:
-            refusal, faster = self._dense.refusal, self._closed
-        else:
-            return self._mapped(lanes, cohort)
-        return split_lanes(
-            lanes,
-            [not refusal(lane) for lane in lanes],
-            partial(faster, cohort=cohort),
-            partial(self._mapped, cohort=cohort),
-        )
+            by_kernel = [not self._fused.refusal(lane) for lane in lanes]
+            kernel = partial(self._fused.leaves, self._pool, cohort=cohort)
+            return split_lanes(lanes, by_kernel, kernel, mapped)
+        if self._dense is not None:
+            closed = [not self._dense.refusal(lane) for lane in lanes]
+            return split_lanes(lanes, closed, partial(self._closed, cohort=cohort), mapped)
+        return mapped(lanes)
 
     def folded(self, lanes: Sequence[Lane], leaves: Iterable[Stretch]) -> list[Trained]:
         """Return, for every lane, what the leaves of a cohort add up to."""

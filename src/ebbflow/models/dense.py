@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import operator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -55,7 +56,8 @@ class _Tracer(fx.Tracer):
         return isinstance(m, _KNOWN) and not isinstance(m, nn.Sequential)
 
 
-class _DropoutFactors(NamedTuple):
+@dataclass(frozen=True)
+class _DropoutFactors:
     """What a dropout layer multiplies units by: a function of the samples' draws."""
 
     p: float
@@ -181,7 +183,8 @@ class _Chain:
             raise _NotDenseError(str(node.target))
 
     def _comes_last(self, node: fx.Node) -> None:
-        if self.after.get(node.args[0]) != len(self.stages):  # type: ignore[call-overload]
+        before = node.args[0]
+        if not isinstance(before, fx.Node) or self.after.get(before) != len(self.stages):
             raise _NotDenseError("a branch")
 
     def _take(self, node: fx.Node, layer: nn.Module, name: str) -> None:
@@ -204,7 +207,7 @@ class _Chain:
     def _linear(self, layer: nn.Linear, name: str) -> Linear:
         weight = f"{name}.weight"
         self.unused.remove(weight)  # raises for one that is frozen, or used before
-        bias = None if layer.bias is None else f"{name}.bias"
+        bias = f"{name}.bias" if "bias" in dict(layer.named_parameters()) else None
         if bias is not None:
             self.unused.remove(bias)
         return Linear(
