@@ -131,8 +131,9 @@ def _image_path(
     instead: RoutePath | None = None,
     reference: bool = False,
     dense: bool = True,
+    fused: bool = True,
 ) -> EnginePath:
-    engine = Sequential if reference else partial(Vectorised, workers=2, dense=dense)
+    engine = Sequential if reference else partial(Vectorised, workers=2, dense=dense, fused=fused)
     return EnginePath(
         route,
         model,
@@ -170,6 +171,7 @@ PATHS: dict[str, EnginePath] = {
     "mapped": _image_path("mapped blocks", softmax_in_torch()),
     "mapped mlp": _image_path("mapped blocks", mlp(SHAPE, CLASSES, 12), dense=False),
     "dense mlp": _image_path("dense layers", mlp(SHAPE, CLASSES, 12)),
+    "dense mlp in torch": _image_path("dense layers", mlp(SHAPE, CLASSES, 12), fused=False),
     "dense module": _image_path("dense layers", deep()),
     "one by one": _image_path("one device at a time", conv_normed()),
     "fused": _image_path("fused kernel", softmax(SHAPE, CLASSES), NO_KERNEL, "mapped blocks"),

@@ -68,7 +68,12 @@ def forward(
                 masks[number] = stage.factors(noise, before.shape[1])
                 after = before * masks[number]
         else:
-            after = torch.relu(before) if stage == "relu" else torch.tanh(before)
+            # In place, unless somebody needs what comes before.
+            fresh = 0 < number != network.features
+            if stage == "relu":
+                after = before.relu_() if fresh else before.relu()
+            else:
+                after = before.tanh_() if fresh else before.tanh()
         values.append(after)
     logits = values[-1]
     if network.zero_first:
@@ -99,19 +104,21 @@ def add_gradient(
     for number in reversed(range(count)):
         if of_features is not None and network.features == number + 1:
             delta = delta + of_features
-        stage, before = network.stages[number], passed.values[number]
+        stage, after = network.stages[number], passed.values[number + 1]
         if isinstance(stage, Linear):
             weight, _ = own.pop()
             place, bias = places.pop()
-            place.addmm_(delta.T, before, beta=keep)
+            place.addmm_(delta.T, passed.values[number], beta=keep)
             if bias is not None:
-                bias.addmv_(delta.T, delta.new_ones(len(delta)), beta=keep)
+                torch.add(delta.sum(0), bias, alpha=keep, out=bias) if keep else torch.sum(
+                    delta, 0, out=bias
+                )
             if not own:
                 return  # nobody asks for a gradient in the inputs
             delta = torch.mm(delta, weight)
         elif isinstance(stage, Masked):
             delta = delta * passed.masks[number] if number in passed.masks else delta
         elif stage == "relu":
-            delta = torch.ops.aten.threshold_backward(delta, passed.values[number + 1], 0)
+            delta = torch.ops.aten.threshold_backward(delta, after, 0)
         else:
-            delta = torch.ops.aten.tanh_backward(delta, passed.values[number + 1])
+            delta = torch.ops.aten.tanh_backward(delta, after)

@@ -20,11 +20,13 @@ SMALLEST = 1e-8  # lengths below count as this much, as in torch's cosine_simila
 class Compared(NamedTuple):
     """What a mini-batch's outputs are compared with.
 
-    ``weight`` is what each sample counts, the same for all. ``anchor(name)`` returns the outputs of
-    a frozen model, which are computed when they are asked for; ``names`` lists these models.
+    ``one_hot [B, C]`` has a one for each label, where labels are classes. ``weight`` is what each
+    sample counts, the same for all. ``anchor(name)`` returns the outputs of a frozen model, which
+    are computed when they are asked for; ``names`` lists these models.
     """
 
     labels: Labels
+    one_hot: Tensor | None
     weight: float
     names: tuple[str, ...]
     anchor: Callable[[str], Output]
@@ -46,9 +48,8 @@ def slopes(objective: Objective, output: Output, batch: Compared) -> Slopes:
 
 def _of_classes(output: Output, batch: Compared) -> Tensor:
     """Return softmax minus one-hot."""
-    slope = softmax(output.logits, -1)
-    one = slope.new_full((1, 1), -1.0).expand(len(slope), 1)
-    return slope.scatter_add_(1, batch.labels.unsqueeze(-1), one).mul_(batch.weight)
+    assert batch.one_hot is not None
+    return softmax(output.logits, -1).sub_(batch.one_hot).mul_(batch.weight)
 
 
 def _of_contrast(objective: Contrast, output: Output, batch: Compared) -> Slopes:
@@ -93,9 +94,9 @@ def _by_autograd(objective: Objective, output: Output, batch: Compared) -> Slope
     anchors = {name: batch.anchor(name) for name in batch.names}
     leaves = Output(*(part.detach().requires_grad_() for part in output))
     with torch.enable_grad():
-        losses = objective(leaves, batch.labels, anchors, batch.client)
-        found: tuple[Tensor | None, ...] = torch.autograd.grad(
-            (losses * batch.weight).sum(), leaves, allow_unused=True
-        )
-    logits, features = found
+        loss = (objective(leaves, batch.labels, anchors, batch.client) * batch.weight).sum()
+    logits: Tensor | None = None
+    features: Tensor | None = None
+    if loss.requires_grad:  # it may be a constant
+        logits, features = torch.autograd.grad(loss, leaves, allow_unused=True)
     return Slopes(torch.zeros_like(output.logits) if logits is None else logits, features)

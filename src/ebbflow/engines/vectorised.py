@@ -119,7 +119,9 @@ class Vectorised:
         self._no_kernel = why_no_kernel(model, examples) if fused else "the kernel is switched off"
         self._fused = None if self._no_kernel else Fused(model, examples, recipe)
         self._not_dense = why_not_dense(model, examples) if dense else "closed forms are not wanted"
-        self._dense = None if self._not_dense else DenseLayers(model, self.feed, recipe)
+        self._dense = (
+            None if self._not_dense else DenseLayers(model, self.feed, recipe, native=fused)
+        )
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
         cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
         self.workers = workers or cores
