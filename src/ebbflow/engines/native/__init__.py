@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from ebbflow.core.local import Lane, Recipe
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Indices, Model, State
 from ebbflow.engines.native.loading import loaded
-
-LIBRARY = Path(__file__).with_name("_softmax.so")
 
 
 class _LaneStruct(ctypes.Structure):
@@ -64,7 +61,7 @@ def why_missing() -> str:
 @cache
 def _loaded() -> ctypes.CDLL | str:
     """Return the compiled kernel, or why it cannot be used."""
-    found = loaded(LIBRARY, ("ebbflow_softmax",))
+    found = loaded("ebbflow_softmax")
     if not isinstance(found, str):
         found.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
         found.ebbflow_softmax.restype = ctypes.c_int

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch import Tensor
 from ebbflow.core.types import DenseNetwork, Indices, Linear
 from ebbflow.engines.native.loading import loaded
 
-LIBRARY = Path(__file__).with_name("_dense.so")
 PANEL = 16  # samples that are laid out together
 _ACTIVATIONS = {"relu": 1, "tanh": 2}
 
@@ -87,7 +85,7 @@ def why_missing() -> str:
 
 @cache
 def _loaded() -> ctypes.CDLL | str:
-    found = loaded(LIBRARY, ("ebbflow_dense_inputs", "ebbflow_dense_forward"))
+    found = loaded("ebbflow_dense_inputs", "ebbflow_dense_forward", "ebbflow_dense_backward")
     if isinstance(found, str):
         return found
     whole, address = ctypes.c_int64, ctypes.c_void_p
