@@ -394,7 +394,7 @@ class FaultSettings(Section):
 class EngineSettings(Section):
     """How the work is done; only ``kind`` and ``fused`` change results, and only by rounding.
 
-    ``fused``: whether softmax regression uses the native kernel, if it was built.
+    ``fused``: whether softmax regression and dense networks use native kernels, if they were built.
     ``state_memory``: MiB of device states per method; beyond that they are kept in a mapped file.
     """
 

@@ -85,7 +85,7 @@ class Vectorised:
         recipe: Momentum and projection.
         block: Devices per block; by default the size that proves fastest.
         workers: Threads, each of which computes on one core; by default one per core.
-        fused: Whether to use the native kernel for what it can do, where it was built.
+        fused: Whether to use native kernels for what they can do, where they were built.
         vectorise: Whether devices are mapped together; by default where it pays for the model.
         dense: Whether to use closed forms for a dense network.
 
