@@ -1,4 +1,4 @@
-"""Builds the optional fused kernel where there is a C compiler; without one nothing is missing."""
+"""Builds the optional kernels where there is a C compiler; without one nothing is missing."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/ebbflow/engines/native")
-LIBRARY = "_softmax.so"
+LIBRARY = "_kernels.so"
+SOURCES = ("softmax.c", "dense.c")
 COMPILERS = ("cc", "gcc", "clang")
-SECONDS = 120.0  # the kernel is one small file: a compiler that takes longer hangs
+SECONDS = 120.0  # the kernels are two small files: a compiler that takes longer hangs
 # Fused multiply-add and 256-bit vectors, which every x86 processor of the last ten years has; the
 # package asks the processor before it uses the result.
 FLAGS = {"x86_64": ["-march=x86-64-v3"], "AMD64": ["-march=x86-64-v3"]}
 
 
 class NotBuiltError(Exception):
-    """The kernel cannot be built here; the message says why."""
+    """The kernels cannot be built here; the message says why."""
 
 
 class BuildKernel(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles softmax.c beside its Python module, also for an editable install."""
+    """Compiles the kernels beside their Python modules, also for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and put the library into the wheel; say so and go on if that fails."""
@@ -41,8 +42,8 @@ class BuildKernel(BuildHookInterface):  # type: ignore[type-arg]
             build(folder)
         except NotBuiltError as reason:
             self.app.display_warning(
-                f"the fused kernel was not built: {reason}; ebbflow works without it, and trains "
-                "softmax regression more slowly"
+                f"the native kernels were not built: {reason}; ebbflow works without them, and "
+                "trains softmax regression and dense networks more slowly"
             )
             if version == "editable":  # an old library may not fit the source that lies beside it
                 forget(folder / LIBRARY)
@@ -64,7 +65,7 @@ def platform_tag() -> str:
 
 
 def build(folder: Path) -> None:
-    """Compile the kernel's source in a folder to a library beside it.
+    """Compile the kernels' sources in a folder to one library beside them.
 
     The library is moved into place when it is whole: a program that runs with the old one goes on
     undisturbed.
@@ -80,7 +81,7 @@ def build(folder: Path) -> None:
                     *compiler,
                     *("-std=gnu11", "-O3", "-fPIC", "-shared"),
                     *FLAGS.get(platform.machine(), []),
-                    *("-o", str(library), str(folder / "softmax.c"), "-lm"),
+                    *("-o", str(library), *(str(folder / name) for name in SOURCES), "-lm"),
                 ]
             )
             if not library.is_file() or not library.stat().st_size:

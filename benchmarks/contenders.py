@@ -115,6 +115,8 @@ class _FlatParameters(nn.Module):
 
 def _module(workload: Workload) -> nn.Module:
     shapes = workload.model.layout.shapes
+    if workload.build is not None:
+        return workload.build().to(workload.initial.theta.dtype)
     if workload.model.name == "softmax":
         return nn.Linear(shapes[0][1], shapes[0][0])
     if workload.model.name == "embedding":
@@ -175,23 +177,26 @@ class PlainLoop:
 
 
 class ProductsOnly:
-    """Only the two matrix products of every step of softmax regression.
+    """Only the matrix products of every step of dense layers, one single-threaded worker per core.
 
-    ``x W^T`` and ``C^T x`` over batches gathered in advance, one single-threaded worker per core.
+    Forward ``h W^T``, the gradient ``C^T h`` and, behind the first layer, the way back ``C W``:
+    over batches gathered in advance, with random numbers in the place of what layers compute.
     """
 
     def __init__(self, workload: Workload, workers: int) -> None:
-        weight, _ = vector.unflatten(workload.initial.theta, workload.model.layout).values()
+        tensors = vector.unflatten(workload.initial.theta, workload.model.layout).values()
+        self._weights = [tensor for tensor in tensors if tensor.dim() == 2]
         self._pool = ThreadPoolExecutor(workers, "products", torch.set_num_threads, (1,))
         batches = [
             workload.examples.x[torch.from_numpy(rows)].flatten(1)
             for steps in workload.cohort(0).batches
             for rows in steps
         ]
-        gradients = {len(x): torch.rand(len(x), len(weight)) for x in batches}
+        self._made = {
+            len(x): [torch.rand(len(x), len(weight)) for weight in self._weights] for x in batches
+        }
         share = -(-len(batches) // workers)
         self._shares = [batches[at : at + share] for at in range(0, len(batches), share)]
-        self._weight, self._gradients = weight, gradients
 
     def __call__(self) -> None:
         """Compute the products of one round."""
@@ -200,8 +205,12 @@ class ProductsOnly:
 
     def _multiply(self, batches: Sequence[Tensor]) -> None:
         for x in batches:
-            torch.mm(x, self._weight.T)
-            torch.mm(self._gradients[len(x)].T, x)
+            made = self._made[len(x)]
+            for weight, before, slope in zip(self._weights, [x, *made], made, strict=False):
+                torch.mm(before, weight.T)
+                torch.mm(slope.T, before)
+                if before is not x:
+                    torch.mm(slope, weight)
 
     def close(self) -> None:
         """Release the workers."""

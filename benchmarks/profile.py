@@ -54,7 +54,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluation": (EVALUATION,),
     "forward and backward": ("models/",),
     "local steps": ("core/", "algorithms/"),
-    "fused local steps": ("engines/fused.py", "engines/native/"),
+    "fused local steps": ("engines/fused.py", "engines/dense.py", "engines/native/"),
     "texts": ("engines/texts/",),
     "engine": ("engines/",),
     "rounds and server": (

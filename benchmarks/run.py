@@ -17,6 +17,8 @@ SUITES = {
     "W2": "benchmarks.suites:w2",
     "W3": "benchmarks.suites:w3",
     "W4": "benchmarks.suites:w4",
+    "W5": "benchmarks.suites:w5",
+    "modules": "benchmarks.modules:modules",
     "texts": "benchmarks.texts:texts",
     "cells": "benchmarks.cells:cells",
     "scaling": "benchmarks.scaling:scaling",

@@ -1,4 +1,4 @@
-"""W1 to W4: results are checked for equality first; then the contenders are timed in turns."""
+"""W1 to W5: results are checked for equality first; then the contenders are timed in turns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ PLAIN = "plain loop in torch"
 GEMM = "a product of 2048 × 2048"
 # Largest allowed difference between averaged models. A loop that averages models instead of
 # displacements loses the last digits of a large table.
-TOLERANCES = {"W1": 1e-6, "W2": 1e-5, "W3": 1e-5, "W4": 1e-4}
+TOLERANCES = {"W1": 1e-6, "W2": 1e-5, "W3": 1e-5, "W4": 1e-4, "W5": 1e-6}
 DOUBLE = 1e-6  # in double precision; some peers still add up in single precision
 IN_DOUBLE = (
     "The difference is that of one round in double precision. In single precision, rounding "
@@ -223,7 +224,8 @@ def _time_ratio(measurements: list[Measurement], one: str, other: str) -> float:
     return ratio(seconds[one], seconds[other])
 
 
-def _fastest_peer(measurements: list[Measurement]) -> str | None:
+def fastest_peer(measurements: list[Measurement]) -> str | None:
+    """Return the name of the peer with the shortest time, if any was timed."""
     timed_peers = [each for each in measurements if each.peer and each.seconds]
     return min(timed_peers, key=lambda peer: peer.median).name if timed_peers else None
 
@@ -231,7 +233,7 @@ def _fastest_peer(measurements: list[Measurement]) -> str | None:
 def _faster_than_peers(
     measurements: list[Measurement], bound: float, ours: str = OURS
 ) -> list[Requirement]:
-    fastest = _fastest_peer(measurements)
+    fastest = fastest_peer(measurements)
     if fastest is None:
         return []
     what = f"speed of {ours} beside the fastest peer ({fastest})"
@@ -242,25 +244,43 @@ def _faster_than_peers(
     ]
 
 
+class Bounds(NamedTuple):
+    """What a suite of one model in lockstep should keep: see `_in_lockstep`."""
+
+    peers: float
+    products: float
+    lockstep: float
+    one_by_one: float
+
+
 def w1(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
     """Time softmax regression: one method, four, the products alone, a plain loop, the peers."""
-    contest_workload = workload or workloads.softmax_workload()
+    bounds = Bounds(peers=3, products=2.5, lockstep=3.5, one_by_one=1)
+    return _in_lockstep(workload or workloads.softmax_workload(), bounds, repeats, peers)
+
+
+def w5(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
+    """Time the perceptron like W1's softmax regression."""
+    bounds = Bounds(peers=2.5, products=1.4, lockstep=3, one_by_one=1)
+    return _in_lockstep(workload or workloads.mlp_workload(), bounds, repeats, peers)
+
+
+def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path | None) -> Suite:
+    """Time one method, four in lockstep and one by one, the products, a plain loop, the peers."""
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
 
         def engine() -> Engine:
-            made = fast_engine(contest_workload)
+            made = fast_engine(workload)
             stack.callback(made.close)
             return made
 
-        contest = Contest(contest_workload)
-        one = EngineRounds(contest_workload, engine())
+        contest = Contest(workload)
+        one = EngineRounds(workload, engine())
         contest.add(OURS, one, lambda: one.models[0].theta)
-        together = EngineRounds(contest_workload, engine(), starts(contest_workload, 4))
+        together = EngineRounds(workload, engine(), starts(workload, 4))
         shared = engine()
-        alone = [
-            EngineRounds(contest_workload, shared, [model]) for model in starts(contest_workload, 4)
-        ]
+        alone = [EngineRounds(workload, shared, [model]) for model in starts(workload, 4)]
         together()
         for rounds in alone:
             rounds()
@@ -275,7 +295,7 @@ def w1(repeats: int, peers: Path | None = None, workload: Workload | None = None
                 rounds()
 
         contest.enter(ONE_BY_ONE, timed(one_by_one), Measurement(name=ONE_BY_ONE))
-        products = ProductsOnly(contest_workload, cores())
+        products = ProductsOnly(workload, cores())
         stack.callback(products.close)
         products()
         contest.enter(PRODUCTS, timed(products), Measurement(name=PRODUCTS))
@@ -284,21 +304,21 @@ def w1(repeats: int, peers: Path | None = None, workload: Workload | None = None
             contest.add_peers(peers, scratch, stack)
         measurements = contest.run(repeats)
     requirements = [
-        *_faster_than_peers(measurements, 3),
+        *_faster_than_peers(measurements, bounds.peers),
         Requirement(
             what="time beside the products alone",
             value=_time_ratio(measurements, OURS, PRODUCTS),
-            bound=2.5,
+            bound=bounds.products,
         ),
         Requirement(
             what="four in lockstep beside one",
             value=_time_ratio(measurements, LOCKSTEP, OURS),
-            bound=3.5,
+            bound=bounds.lockstep,
         ),
         Requirement(
             what="four in lockstep beside four one by one",
             value=_time_ratio(measurements, LOCKSTEP, ONE_BY_ONE),
-            bound=1,
+            bound=bounds.one_by_one,
         ),
     ]
     notes = [
@@ -308,7 +328,7 @@ def w1(repeats: int, peers: Path | None = None, workload: Workload | None = None
     return _suite(contest, measurements, requirements, notes)
 
 
-def _contest_with_ours(
+def contest_with_ours(
     workload: Workload, tolerance: float, stack: ExitStack, workers: int | None = None
 ) -> Contest:
     """Return a contest that our engine has entered after one checked round."""
@@ -333,8 +353,8 @@ def w2(repeats: int, peers: Path | None = None, workload: Workload | None = None
     contest_workload = workload or workloads.cnn_workload()
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        contest = _contest_with_ours(contest_workload, math.inf, stack)
-        exact = _contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack)
+        contest = contest_with_ours(contest_workload, math.inf, stack)
+        exact = contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack)
         _copy_differences(contest, exact)
         lower = at_precision(contest_workload.model, "bf16")
         engine = Vectorised(lower, contest_workload.examples, contest_workload.recipe)
@@ -367,9 +387,9 @@ def w3(repeats: int, peers: Path | None = None, workload: Workload | None = None
     """Time one step of ResNet-18 on one thread, beside a plain matrix product."""
     contest_workload = workload or workloads.resnet_workload()
     with ExitStack() as stack, as_in_a_run():
-        contest = _contest_with_ours(contest_workload, math.inf, stack, workers=1)
+        contest = contest_with_ours(contest_workload, math.inf, stack, workers=1)
         contest.add_plain_loop(options=(1,))
-        exact = _contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack, workers=1)
+        exact = contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack, workers=1)
         exact.add_plain_loop(options=(1,))
         _copy_differences(contest, exact)
         gemm = Gemm()

@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from benchmarks.peers.user_modules import MODULES as USER_MODULES
+from benchmarks.peers.user_modules import NUMBERS, PIXELS, SIDE, TwoInputs
 from ebbflow.core.local import Cohort, Recipe
+from ebbflow.core.packing import InputLayout, InputPart
 from ebbflow.core.rng import generator, torch_generator
 from ebbflow.core.types import Examples, Model, ModelState
 from ebbflow.data.batches import local_batches
-from ebbflow.models import MODELS
+from ebbflow.models import MODELS, from_module
 
 ROUNDS = 3  # drawn in advance and used in turn
 SEED = 0
@@ -28,7 +32,10 @@ ZIPF_SHIFT = 2.7  # word frequencies are 1 / (rank + shift), as in English texts
 
 @dataclass(frozen=True)
 class Workload:
-    """A few rounds: which device trains on which rows, from which model, at which rate."""
+    """A few rounds: which device trains on which rows, from which model, at which rate.
+
+    ``build`` makes the model as a module, for a loop without us.
+    """
 
     name: str
     title: str
@@ -39,6 +46,7 @@ class Workload:
     batch: int
     lr: float
     recipe: Recipe
+    build: Callable[[], nn.Module] | None = None
 
     @property
     def device_steps(self) -> int:
@@ -144,11 +152,48 @@ def text_workload(
     return _workload("W4", title, model, examples, devices, batch, 0.1)
 
 
+def mlp_workload(
+    devices: int = 100, samples: int = 640, batch: int = 128, hidden: int = 200
+) -> Workload:
+    """Return W5: a perceptron with one hidden layer on inputs of MNIST's size."""
+    draw = torch_generator(SEED, "bench", "W5", "data")
+    x = torch.rand(devices * samples, 784, generator=draw)
+    y = torch.randint(0, 10, (len(x),), generator=draw)
+    title = f"perceptron 784 → {hidden} → 10, {devices} devices, {samples} samples each"
+    model = MODELS["mlp"]((784,), 10, hidden=hidden)
+    made = _workload("W5", title, model, Examples(x, y), devices, batch, 0.01)
+    return replace(
+        made,
+        build=lambda: nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)),
+    )
+
+
+_SEQUENCES = ("transformer encoder", "GRU")
+_TWO = "two inputs"
+
+
+def module_workload(name: str, devices: int = 20, samples: int = 160, batch: int = 32) -> Workload:
+    """Return a round of one of the modules that stand for those of users."""
+    draw = torch_generator(SEED, "bench", "modules", "data")
+    shape = {_TWO: (PIXELS + NUMBERS,)}.get(name, (SIDE, SIDE) if name in _SEQUENCES else (PIXELS,))
+    x = torch.randn(devices * samples, *shape, generator=draw)
+    y = torch.randint(0, 10, (len(x),), generator=draw)
+    build = USER_MODULES[name]
+    if name == _TWO:
+        parts = (InputPart("picture", (PIXELS,)), InputPart("numbers", (NUMBERS,)))
+        model = from_module(TwoInputs, name, inputs=InputLayout(parts))
+    else:
+        model = from_module(build, name)
+    made = _workload(name, name, model, Examples(x, y), devices, batch, 0.01)
+    return replace(made, build=build)
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "W1": softmax_workload,
     "W2": cnn_workload,
     "W3": resnet_workload,
     "W4": text_workload,
+    "W5": mlp_workload,
 }
 """The workloads in the sizes that are reported."""
 

@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NATIVE = Path("src", "ebbflow", "engines", "native")
+SOURCES = ("softmax.c", "dense.c")
 compiles = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 
 
@@ -52,7 +53,8 @@ def checkout(tmp_path: Path) -> Path:
     """Return a checkout with the kernel's source only."""
     folder = tmp_path / "checkout with 'quotes'"
     (folder / NATIVE).mkdir(parents=True)
-    shutil.copy(ROOT / NATIVE / "softmax.c", folder / NATIVE)
+    for name in SOURCES:
+        shutil.copy(ROOT / NATIVE / name, folder / NATIVE)
     return folder
 
 
@@ -79,11 +81,11 @@ def assert_without_kernel(built: Built, checkout: Path, reason: str) -> None:
     """Check that the wheel is the pure one and that one warning says why."""
     assert built.data == {"artifacts": [], "pure_python": True, "infer_tag": False}
     (warning,) = built.warnings
-    assert warning.startswith("the fused kernel was not built: ")
+    assert warning.startswith("the native kernels were not built: ")
     assert reason in warning
-    assert "ebbflow works without it" in warning
+    assert "ebbflow works without them" in warning
     left = sorted(path.name for path in (checkout / NATIVE).iterdir() if path.is_file())
-    assert left == ["softmax.c"]
+    assert left == sorted(SOURCES)
 
 
 @compiles
@@ -101,19 +103,20 @@ def test_the_kernel_is_built_with_any_way_to_name_a_compiler(
     monkeypatch.setenv("CC", named.replace("{cc}", str(spaced)))
     built = build(hook, checkout)
     assert built.warnings == []
-    assert built.data["artifacts"] == [str(NATIVE / "_softmax.so")]
+    assert built.data["artifacts"] == [str(NATIVE / "_kernels.so")]
     assert built.data["pure_python"] is False
     assert built.data["tag"] == f"py3-none-{hook.platform_tag()}"
-    assert {path.name for path in (checkout / NATIVE).iterdir()} == {"_softmax.so", "softmax.c"}
-    library = ctypes.CDLL(str(checkout / NATIVE / "_softmax.so"))
+    assert {path.name for path in (checkout / NATIVE).iterdir()} == {"_kernels.so", *SOURCES}
+    library = ctypes.CDLL(str(checkout / NATIVE / "_kernels.so"))
     assert hasattr(library, "ebbflow_softmax")
+    assert hasattr(library, "ebbflow_dense_backward")
 
 
 @compiles
 def test_the_library_knows_nothing_of_python(hook: ModuleType, checkout: Path) -> None:
     """So that a wheel may be tagged py3-none: no symbol of Python's, and no library of its."""
     build(hook, checkout)
-    content = (checkout / NATIVE / "_softmax.so").read_bytes()
+    content = (checkout / NATIVE / "_kernels.so").read_bytes()
     assert b"ebbflow_softmax" in content
     assert b"libpython" not in content
     assert b"\0Py" not in content and b"\0_Py" not in content
@@ -236,7 +239,7 @@ def test_a_library_that_cannot_be_replaced(
     hook: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CC", raising=False)
-    (checkout / NATIVE / "_softmax.so").mkdir()
+    (checkout / NATIVE / "_kernels.so").mkdir()
     assert_without_kernel(build(hook, checkout), checkout, "cannot be written to")
 
 
@@ -244,7 +247,7 @@ def test_a_library_that_cannot_be_replaced(
 def test_an_editable_install_forgets_a_library_that_may_not_fit_its_source(
     hook: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch, version: str, kept: bool
 ) -> None:
-    old = checkout / NATIVE / "_softmax.so"
+    old = checkout / NATIVE / "_kernels.so"
     old.write_bytes(b"of an earlier build")
     monkeypatch.setenv("CC", "/nonexistent")
     assert build(hook, checkout, version).data["artifacts"] == []
@@ -257,10 +260,10 @@ def test_a_program_that_has_loaded_the_old_library_keeps_it(
 ) -> None:
     """The new library is another file: writing into one that is mapped would end its users."""
     build(hook, checkout)
-    before = (checkout / NATIVE / "_softmax.so").stat().st_ino
-    with (checkout / NATIVE / "_softmax.so").open("rb"):
+    before = (checkout / NATIVE / "_kernels.so").stat().st_ino
+    with (checkout / NATIVE / "_kernels.so").open("rb"):
         build(hook, checkout)
-        assert (checkout / NATIVE / "_softmax.so").stat().st_ino != before
+        assert (checkout / NATIVE / "_kernels.so").stat().st_ino != before
 
 
 @pytest.mark.parametrize("target", ["sdist", "custom"])

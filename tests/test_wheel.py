@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 BUILD_FILES = ("LICENSE", "NOTICE", "README.md", "hatch_build.py", "pyproject.toml")
 DIST_INFO = f"ebbflow-{__version__}.dist-info"
-LIBRARY = Path("src", "ebbflow", "engines", "native", "_softmax.so")
+LIBRARY = Path("src", "ebbflow", "engines", "native", "_kernels.so")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,9 @@ def test_the_kernel_works_from_where_pip_installs_the_wheel(
     program = (
         "from ebbflow.analysis.kernel_timing import time_kernel\n"
         "from ebbflow.engines import native\n"
-        f"assert str(native.LIBRARY).startswith({str(target)!r}), native.LIBRARY\n"
+        "from ebbflow.engines.native import dense, loading\n"
+        f"assert str(loading.LIBRARY).startswith({str(target)!r}), loading.LIBRARY\n"
+        "assert dense.why_missing() == native.why_missing()\n"
         "reason = native.why_missing()\n"
         "assert reason == '' or 'AVX2' in reason, reason\n"
         "assert time_kernel(rounds=1).difference < 1e-4\n"

@@ -37,6 +37,11 @@ def linear(parameters: dict[str, Any], x: Any) -> Any:
     return x @ parameters["weight"].T + parameters["bias"]
 
 
+def perceptron(parameters: dict[str, Any], x: Any) -> Any:
+    hidden = jax.nn.relu(x @ parameters["hidden.weight"].T + parameters["hidden.bias"])
+    return hidden @ parameters["head.weight"].T + parameters["head.bias"]
+
+
 def convolutional(parameters: dict[str, Any], x: Any) -> Any:
     """Return the logits of the workload's network, normalised over the batch as in training."""
     for layer in range(5):
@@ -62,7 +67,10 @@ def convolutional(parameters: dict[str, Any], x: Any) -> Any:
 
 def gradient(workload: ExportedWorkload) -> Any:
     """Return the gradient function that FedJAX requires."""
-    logits = {"softmax": linear, "cnn": convolutional}[workload.facts["model"]]
+    models = {"softmax": linear, "mlp": perceptron, "cnn": convolutional}
+    if workload.facts["model"] not in models:
+        raise SystemExit(f"there is no {workload.facts['model']} in jax here")
+    logits = models[workload.facts["model"]]
 
     def loss(parameters: dict[str, Any], batch: dict[str, Any]) -> Any:
         scores = jax.nn.log_softmax(logits(parameters, batch["x"]))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.peers.protocol import ExportedWorkload, Floats
+from benchmarks.peers.user_modules import MODULES
 
 Batch = tuple[Tensor, Tensor]
 
@@ -36,11 +37,28 @@ class SvhnNet(nn.Module):
         return logits
 
 
+class Perceptron(nn.Module):
+    """One hidden layer of ReLU units."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(functional.relu(self.hidden(x)))
+        return logits
+
+
 def net(workload: ExportedWorkload) -> nn.Module:
     """Return the workload's model with its initial parameters."""
     facts = workload.facts
     if facts["model"] == "softmax":
         module: nn.Module = nn.Linear(facts["inputs"][0], facts["classes"])
+    elif facts["model"] == "mlp":
+        module = Perceptron(facts["inputs"][0], facts["shapes"][0][0], facts["classes"])
+    elif facts["model"] in MODULES:
+        module = MODULES[facts["model"]]()
     elif facts["model"] == "cnn":
         module = SvhnNet(facts["inputs"][0], facts["inputs"][1], facts["classes"])
     else:

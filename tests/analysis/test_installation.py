@@ -16,6 +16,7 @@ from ebbflow.analysis.installation import HealthCheck, PackageNeed, check_instal
 from ebbflow.analysis.kernel_timing import KernelTiming, time_kernel
 from ebbflow.cli import doctor
 from ebbflow.engines import native
+from ebbflow.engines.native import loading
 
 REQUIRED = [
     "numpy>=2.0",
@@ -162,8 +163,8 @@ def test_no_command_at_all(tmp_path: Path) -> None:
 def fresh_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return where the kernel is looked for; it is looked for again, and not remembered."""
     monkeypatch.setattr(native, "_loaded", native._loaded.__wrapped__)
-    monkeypatch.setattr(native, "LIBRARY", tmp_path / "_softmax.so")
-    return tmp_path / "_softmax.so"
+    monkeypatch.setattr(loading, "LIBRARY", tmp_path / "_kernels.so")
+    return tmp_path / "_kernels.so"
 
 
 def test_a_kernel_that_was_not_built(fresh_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +196,7 @@ def test_a_processor_without_avx2(
     assert native.why_missing() == reason
     (check,) = installation._kernel()
     assert check.state == "missing"
-    assert check.detail == f"{reason}: softmax regression takes several times as long"
+    assert check.detail == f"{reason}: softmax regression and dense networks take longer"
 
 
 def test_a_kernel_that_cannot_be_loaded(

@@ -27,6 +27,7 @@ SMALL = {
     "W1": workloads.softmax_workload(3, 50, 16),
     "W2": workloads.cnn_workload(2, 16, 8, 16),
     "W4": workloads.text_workload(3, 20, 8, 50, 4, 6),
+    "W5": workloads.mlp_workload(3, 50, 16, 20),
 }
 
 
@@ -102,6 +103,25 @@ def test_products_alone_are_two_for_every_step_of_a_round(
     flops = sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b, _ in calls["mm"])
     samples = len(workload.examples)
     assert flops == 2 * 2 * (2 * samples * 784 * 10)  # rounds, products, operations of each
+
+
+def test_products_of_two_layers_are_five(calls: dict[str, list[tuple[Any, ...]]]) -> None:
+    """Forward and gradient of each, and the way back through the second."""
+    workload = SMALL["W5"]
+    products = ProductsOnly(workload, cores())
+    products()
+    products.close()
+    assert len(calls["mm"]) == 5 * workload.device_steps
+    flops = sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b, _ in calls["mm"])
+    assert flops == 2 * len(workload.examples) * (2 * 784 * 20 + 3 * 20 * 10)
+
+
+@pytest.mark.parametrize("name", ["LayerNorm", "GRU", "two inputs"])
+def test_a_plain_loop_trains_a_users_module_like_the_reference(name: str) -> None:
+    workload = workloads.in_double(workloads.module_workload(name, 2, 8, 4))
+    loop = PlainLoop(workload, 1)
+    loop()
+    assert float((loop.theta - reference(workload, 1)).abs().max()) < 1e-9
 
 
 def test_gathering_alone_reads_the_rows_of_every_step(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cells, scaling, suites, texts, workloads
+from benchmarks import cells, modules, scaling, suites, texts, workloads
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
@@ -62,6 +62,23 @@ def test_w1_measures_everybody_and_says_what_holds(tmp_path: Path) -> None:
     assert [requirement.bound for requirement in suite.requirements] == [3, 2.5, 3.5, 1]
     assert "fastest peer (good)" in suite.requirements[0].what
     assert suite.versions.keys() >= {"ebbflow", "torch", "numpy"}
+
+
+def test_w5_is_measured_like_w1() -> None:
+    suite = suites.w5(1, None, workloads.mlp_workload(3, 40, 16, 20))
+    assert names(suite)[:4] == [suites.OURS, suites.LOCKSTEP, suites.ONE_BY_ONE, suites.PRODUCTS]
+    assert [requirement.bound for requirement in suite.requirements] == [1.4, 3, 1]
+    assert suite.measurements[1].difference == 0
+
+
+def test_modules_of_users_are_measured_beside_a_plain_loop(tmp_path: Path) -> None:
+    folder = peer_folder(tmp_path, good="")
+    suite = modules.modules(1, folder, ("two layers", "Dropout"), (2, 8, 4))
+    assert names(suite)[0] == "two layers"
+    assert [name.partition(",")[0] for name in names(suite)] == ["two layers"] * 2 + ["Dropout"] * 2
+    assert [row.what for row in suite.requirements] == ["two layers, speed", "Dropout, speed"]
+    assert all(row.difference is not None for row in suite.measurements[::2])
+    assert len(modules.TABLE) == 8
 
 
 def test_other_works_in_small() -> None:

@@ -18,6 +18,7 @@ SMALL: dict[str, Callable[[], Workload]] = {
     "W2": lambda: workloads.cnn_workload(2, 8, 4, 8),
     "W3": lambda: workloads.resnet_workload(4),
     "W4": lambda: workloads.text_workload(3, 20, 8, 50, 4, 6),
+    "W5": lambda: workloads.mlp_workload(3, 20, 8, 5),
 }
 
 

@@ -27,6 +27,7 @@ from tests.engines.rounds import (
     SHAPE,
     Federation,
     conv_normed,
+    deep,
     examples,
     softmax_in_torch,
     visits,
@@ -129,8 +130,10 @@ def _image_path(
     others: set[str] | None = None,
     instead: RoutePath | None = None,
     reference: bool = False,
+    dense: bool = True,
+    fused: bool = True,
 ) -> EnginePath:
-    engine = Sequential if reference else partial(Vectorised, workers=2)
+    engine = Sequential if reference else partial(Vectorised, workers=2, dense=dense, fused=fused)
     return EnginePath(
         route,
         model,
@@ -166,7 +169,10 @@ def _text_path(
 PATHS: dict[str, EnginePath] = {
     "sequential": _image_path("one device at a time", softmax(SHAPE, CLASSES), reference=True),
     "mapped": _image_path("mapped blocks", softmax_in_torch()),
-    "mapped mlp": _image_path("mapped blocks", mlp(SHAPE, CLASSES, 12)),
+    "mapped mlp": _image_path("mapped blocks", mlp(SHAPE, CLASSES, 12), dense=False),
+    "dense mlp": _image_path("dense layers", mlp(SHAPE, CLASSES, 12)),
+    "dense mlp in torch": _image_path("dense layers", mlp(SHAPE, CLASSES, 12), fused=False),
+    "dense module": _image_path("dense layers", deep()),
     "one by one": _image_path("one device at a time", conv_normed()),
     "fused": _image_path("fused kernel", softmax(SHAPE, CLASSES), NO_KERNEL, "mapped blocks"),
     "sequential texts": _text_path(

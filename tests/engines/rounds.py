@@ -61,6 +61,22 @@ def conv_normed() -> Model:
     )
 
 
+def deep() -> Model:
+    """Return a dense network of a user: three layers, tanh, dropout, no bias in the middle."""
+    return from_module(
+        lambda: nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64, 12),
+            nn.Tanh(),
+            nn.Dropout(0.2),
+            nn.Linear(12, 9, bias=False),
+            nn.ReLU(),
+            nn.Linear(9, CLASSES),
+        ),
+        "deep",
+    )
+
+
 def softmax_in_torch() -> Model:
     """Return softmax regression without its fused kernel."""
     return replace(softmax(SHAPE, CLASSES), name="softmax in torch", hints=EngineHints())

@@ -186,10 +186,11 @@ def _kernel() -> Iterator[HealthCheck]:
     """Say whether the fused kernel is here, and what it is worth."""
     from ebbflow.analysis.kernel_timing import time_kernel  # noqa: PLC0415 - imports torch
     from ebbflow.engines import native  # noqa: PLC0415
+    from ebbflow.engines.native.loading import LIBRARY  # noqa: PLC0415
 
     if reason := native.why_missing():
-        remedy = "" if native.LIBRARY.exists() else f"; {_how_to_build()}"
-        detail = f"{reason}: softmax regression takes several times as long{remedy}"
+        remedy = "" if LIBRARY.exists() else f"; {_how_to_build()}"
+        detail = f"{reason}: softmax regression and dense networks take longer{remedy}"
         yield HealthCheck("kernel", "missing", detail, {"reason": reason})
         return
     timing = time_kernel()
@@ -201,7 +202,7 @@ def _kernel() -> Iterator[HealthCheck]:
     }
     if not timing.difference < _AGREEMENT:
         detail = (
-            f"{native.LIBRARY} computes something else than torch (a round differs by "
+            f"{LIBRARY} computes something else than torch (a round differs by "
             f"{timing.difference:.1e}): delete it, or set engine.fused = false"
         )
         yield HealthCheck("kernel", "broken", detail, facts)

@@ -417,7 +417,7 @@ class EngineSettings(Section):
     ``kind``: "ray" computes on a cluster what "vectorised" computes here, with the same bits.
     ``address``: the Ray cluster, "auto" or HOST:PORT; by default one that is there, or else one
     that is started on this machine for the run.
-    ``fused``: whether softmax regression uses the native kernel, if it was built.
+    ``fused``: whether softmax regression and dense networks use native kernels, if they were built.
     ``state_memory``: MiB of device states per method; beyond that they are kept in a mapped file.
     """
 

@@ -131,6 +131,7 @@ Trained = tuple[Upload, dict[int, State]]
 
 
 RoutePath = Literal[
+    "dense layers",
     "fused kernel",
     "mapped blocks",
     "one device at a time",

@@ -120,6 +120,39 @@ class WordSubset(NamedTuple):
     model: Model
 
 
+class Linear(NamedTuple):
+    """The layer W h + b: where W ``[outputs, inputs]`` and b lie in theta; b may be missing."""
+
+    weight: slice
+    bias: slice | None
+    outputs: int
+    inputs: int
+
+
+class Masked(NamedTuple):
+    """Dropout: in training, units are multiplied by ``factors(noise, units) [B, units]``."""
+
+    factors: Callable[[Tensor, int], Tensor]
+
+
+DenseStage = Linear | Masked | Literal["relu", "tanh"]
+"""What a dense network does to the numbers that come from the stage before."""
+
+
+class DenseNetwork(NamedTuple):
+    """A network that is a chain of linear layers and of functions of single units.
+
+    ``features`` is the number of stages after which its values are the representation.
+    ``flattens`` is whether it makes one row of a sample of any shape. With ``zero_first`` a column
+    of zeros is put before the last values, the score of a first class.
+    """
+
+    stages: tuple[DenseStage, ...]
+    features: int
+    flattens: bool
+    zero_first: bool = False
+
+
 @dataclass(frozen=True)
 class EngineHints:
     """What an engine may use to train a model faster; a model without any is trained correctly.
@@ -131,6 +164,7 @@ class EngineHints:
             that only the sequential engine can train it.
         linear: Whether the model is logits = W x + b with theta = (W, b), which the fused kernel
             computes.
+        dense: The stages of a dense network, whose gradient has a closed form.
         at_precision: Returns the same model with another precision of its training step, where
             float32 is not the only one.
         bag_of_words: The parts of a model that averages word vectors; its devices can be trained
@@ -141,6 +175,7 @@ class EngineHints:
     vectorise_on_gpu: bool | None = None
     own_draws: bool = False
     linear: bool = False
+    dense: DenseNetwork | None = None
     at_precision: Callable[[Precision], Model] | None = None
     bag_of_words: BagOfWords | None = None
 

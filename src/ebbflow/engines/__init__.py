@@ -30,7 +30,7 @@ def engine_for(
         kind: "sequential" is the reference.
         block: Devices per block; by default the size that proves fastest.
         workers: Threads, each of which computes on one core; by default one per core.
-        fused: Whether to use the native kernel for what it can do, where it was built.
+        fused: Whether to use native kernels for what they can do, where they were built.
     """
     if kind == "sequential":
         bag_of_words = model.hints.bag_of_words

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Never
 
@@ -36,6 +37,7 @@ from ebbflow.core.local import (
     train,
 )
 from ebbflow.core.types import Examples, Model, ModelState, State
+from ebbflow.engines.dense import DenseLayers, why_not_dense
 from ebbflow.engines.failures import failures_named, place_of, refuse_lack_of_memory
 from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.engines.leaves import (
@@ -83,8 +85,9 @@ class Vectorised:
         recipe: Momentum and projection.
         block: Devices per block; by default the size that proves fastest.
         workers: Threads, each of which computes on one core; by default one per core.
-        fused: Whether to use the native kernel for what it can do, where it was built.
+        fused: Whether to use native kernels for what they can do, where they were built.
         vectorise: Whether devices are mapped together; by default where it pays for the model.
+        dense: Whether to use closed forms for a dense network.
 
     ``leaf`` is the number of devices in a leaf. A cohort may be cut behind any leaf, and its parts
     be given to `leaves` anywhere: `folded` adds up the same leaves.
@@ -101,6 +104,7 @@ class Vectorised:
         workers: int | None = None,
         vectorise: bool | None = None,
         fused: bool = True,
+        dense: bool = True,
     ) -> None:
         if model.hints.own_draws:
             self._refuse_draws(model)
@@ -114,6 +118,10 @@ class Vectorised:
         self._tuners: dict[int, BlockTuner] = {}  # by the number of lanes
         self._no_kernel = why_no_kernel(model, examples) if fused else "the kernel is switched off"
         self._fused = None if self._no_kernel else Fused(model, examples, recipe)
+        self._not_dense = why_not_dense(model, examples) if dense else "closed forms are not wanted"
+        self._dense = (
+            None if self._not_dense else DenseLayers(model, self.feed, recipe, native=fused)
+        )
         # One stream of work keeps a GPU busy; a CPU wants a worker per core.
         cores = 1 if examples.x.is_cuda else len(os.sched_getaffinity(0))
         self.workers = workers or cores
@@ -136,14 +144,15 @@ class Vectorised:
 
     def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         """Train every lane by the fastest way that it can go, and yield the leaves' sums."""
-        if self._fused is None:
-            return self._mapped(lanes, cohort)
-        return split_lanes(
-            lanes,
-            [not self._fused.refusal(lane) for lane in lanes],
-            partial(self._fused.leaves, self._pool, cohort=cohort),
-            partial(self._mapped, cohort=cohort),
-        )
+        mapped = partial(self._mapped, cohort=cohort)
+        if self._fused is not None:
+            by_kernel = [not self._fused.refusal(lane) for lane in lanes]
+            kernel = partial(self._fused.leaves, self._pool, cohort=cohort)
+            return split_lanes(lanes, by_kernel, kernel, mapped)
+        if self._dense is not None:
+            closed = [not self._dense.refusal(lane) for lane in lanes]
+            return split_lanes(lanes, closed, partial(self._closed, cohort=cohort), mapped)
+        return mapped(lanes)
 
     def folded(self, lanes: Sequence[Lane], leaves: Iterable[Stretch]) -> list[Trained]:
         """Return, for every lane, what the leaves of a cohort add up to."""
@@ -177,24 +186,41 @@ class Vectorised:
         Sequential(self._as_built, self.feed.examples, self.recipe)(lanes, cohort)
 
     def route(self, lane: Lane, cohort: Cohort) -> Route:
-        """Return how the lane is trained, and why not by the kernel that its model has."""
-        reason = self._no_kernel
-        if self._fused is not None:
-            reason = self._fused.refusal(lane)
-            if not reason:
-                return Route("fused kernel")
+        """Return how the lane is trained, and why not in the faster way that its model has."""
         path: RoutePath = "mapped blocks" if self._maps else "one device at a time"
-        return Route(path, reason if self.model.hints.linear else "")
+        if self.model.hints.linear:
+            reason = self._fused.refusal(lane) if self._fused is not None else self._no_kernel
+            return Route(path, reason) if reason else Route("fused kernel")
+        if self.model.hints.dense is not None:
+            reason = self._dense.refusal(lane) if self._dense is not None else self._not_dense
+            return Route(path, reason) if reason else Route("dense layers")
+        return Route(path)
+
+    def _closed(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+        """Train a dense network by its closed form."""
+        assert self._dense is not None
+        windows = self._windows(len(cohort.devices), len(lanes))
+        with self._draws_watched():
+            yield from self._dense.leaves(self._pool, windows, lanes, cohort)
 
     def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         """Train in torch, in blocks of devices that are mapped together."""
-        untouched = None if self._undisturbed else torch.get_rng_state()
+        with self._draws_watched():
+            yield from self._mapped_windows(lanes, cohort)
+
+    def _mapped_windows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
         for window in self._windows(len(cohort.devices), len(lanes)):
             drawn = cohort.held(window)
             blocks = list(self._blocks(drawn, window, len(lanes)))
             results = self._pool.map(partial(self._timed, lanes, drawn), blocks)
             devices = cohort.devices[window.start : window.stop]
             yield from leaf_sums(_in_order(window, blocks, results), devices)
+
+    @contextmanager
+    def _draws_watched(self) -> Iterator[None]:
+        """Refuse what draws from torch's generator, in the first round."""
+        untouched = None if self._undisturbed else torch.get_rng_state()
+        yield
         if untouched is not None and not torch.equal(untouched, torch.get_rng_state()):
             self._refuse_draws(self.model)
         self._undisturbed = True

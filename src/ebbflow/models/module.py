@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,12 +29,16 @@ from ebbflow.core.types import (
     Precision,
     Theta,
 )
+from ebbflow.models.dense import computes, dense_network
 from ebbflow.models.dropout import SampleDraws, draws_itself, with_named_dropout
 from ebbflow.models.precision import in_bfloat16
 
+_Places = list[tuple[dict[str, Any], str]]
+"""Where a module and its parts hold one tensor: the dictionaries, and its names there."""
+
 
 class _OwnCopy(threading.local):
-    """A copy of the template for each thread, as ``functional_call`` swaps parameters in place.
+    """A copy of the template for each thread, as a call puts other parameters in its place.
 
     The copies share the parameters themselves, which are never changed. ``draws`` are those of the
     copy's dropout layers.
@@ -45,19 +50,36 @@ class _OwnCopy(threading.local):
         self._module = copy.deepcopy(template, shared)
         self.draws = None if draws is None else copy.deepcopy(draws, shared)
         self._device = torch.device("cpu")
+        self._places: dict[str, _Places] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process makes its own copies.
         return _OwnCopy, self._made_of
 
-    def on(self, device: torch.device) -> nn.Module:
+    def on(self, device: torch.device, *, train: bool) -> nn.Module:
         """Return the copy, moved to the device with its constants and integer buffers."""
         if device != self._device:
             self._module.to(device)
             self._device = device
+            self._places = None
+        if self._module.training is not train:
+            self._module.train(train)
         return self._module
 
+    def places(self) -> dict[str, _Places]:
+        """Return where each parameter and buffer is held, also those that have several places."""
+        if self._places is None:
+            held: dict[int, _Places] = {}
+            for part in self._module.modules():
+                for table in (part._parameters, part._buffers):
+                    for key, tensor in table.items():
+                        held.setdefault(id(tensor), []).append((table, key))
+            named = [*self._module.named_parameters(), *self._module.named_buffers()]
+            self._places = {name: held[id(tensor)] for name, tensor in named}
+        return self._places
 
+
+_LARGE = 2**20  # parameters: from here on gradients are copied layer by layer, while in the cache
 _TEMPLATE_SEED = 0  # for the module that supplies the frozen parameters
 
 
@@ -118,20 +140,65 @@ class _Functions:
         self, theta: Theta, buffers: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
     ) -> tuple[Gradient, Buffers]:
         """Return the gradient of one device, by plain autograd, and the updated buffers."""
-        flat, after = torch.empty_like(theta), buffers.clone()
+        after = buffers.clone()
+        if self.layout.total > _LARGE:
+            return self._large_gradient(theta, after, x, noise, cotangent), after
+        # One leaf, of which the parameters are views: its gradient is the flat vector.
+        leaf = theta.detach().requires_grad_()
+        with torch.enable_grad():
+            parameters = vector.unflatten(leaf, self.layout)
+            output = self._run_light(parameters, after, self._laid_out(x), noise)
+        slopes = cotangent(Output(output.logits.detach(), output.features.detach()))
+        pairs = _trainable(output, slopes)
+        if not pairs:
+            return torch.zeros_like(theta), after
+        (flat,) = torch.autograd.grad(
+            [out for out, _ in pairs], leaf, [slope for _, slope in pairs]
+        )
+        return flat, after
+
+    def _large_gradient(
+        self, theta: Theta, after: Buffers, x: Tensor, noise: Tensor | None, cotangent: Cotangent
+    ) -> Gradient:
+        """Return the gradient of a model too large to hold the gradients of all layers at once."""
+        flat = torch.empty_like(theta)
         unused = vector.unflatten(flat, self.layout)
         leaves = vector.unflatten(theta.detach(), self.layout)
         for name, leaf in leaves.items():
             _hand_over(leaf.requires_grad_(), name, unused)
         with torch.enable_grad():
-            running = vector.unflatten(after, self.buffer_layout)
-            output = self._run(leaves, running, self._laid_out(x), noise, True)
+            output = self._run_light(leaves, after, self._laid_out(x), noise)
         slopes = cotangent(Output(output.logits.detach(), output.features.detach()))
-        pairs = [pair for pair in zip(output, slopes, strict=True) if pair[0].requires_grad]
+        pairs = _trainable(output, slopes)
         torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
         for place in unused.values():
             place.zero_()
-        return flat, after
+        return flat
+
+    def _run_light(
+        self, parameters: dict[str, Tensor], after: Buffers, x: Tensor, noise: Tensor | None
+    ) -> Output:
+        """Call the module on tensors that are put straight into its tables.
+
+        That is what ``functional_call`` does with more care, and takes half of a small step for.
+        """
+        module = self.own.on(x.device, train=True)
+        places = self.own.places()
+        tensors = {**parameters, **vector.unflatten(after, self.buffer_layout)}
+        before = {name: table[key] for name, ((table, key), *_) in places.items()}
+        try:
+            for name, held in places.items():
+                tensor = tensors.get(name)
+                if tensor is None:  # frozen, or a counter that the call may raise
+                    tensor = before[name]
+                    tensor = tensor if tensor.is_floating_point() else tensor.clone()
+                for table, key in held:
+                    table[key] = tensor
+            return self._called(module, parameters, x, noise, train=True)
+        finally:
+            for name, held in places.items():
+                for table, key in held:
+                    table[key] = before[name]
 
     def _laid_out(self, x: Tensor) -> Tensor:
         # By permutations, since vmap does not support memory formats.
@@ -146,13 +213,29 @@ class _Functions:
         train: bool,
     ) -> Output:
         """Call the module, which updates the running statistics in place."""
-        module = self.own.on(x.device).train(train)
+        module = self.own.on(x.device, train=train)
         counters = {n: b.clone() for n, b in module.named_buffers() if n not in running}
+        tensors = {**parameters, **running, **counters}
+        functional = partial(functional_call, module, tensors)
+        return self._called(
+            lambda *args, **named: functional(args, named), parameters, x, noise, train=train
+        )
+
+    def _called(
+        self,
+        module: Callable[..., Any],
+        parameters: dict[str, Tensor],
+        x: Tensor,
+        noise: Tensor | None,
+        *,
+        train: bool,
+    ) -> Output:
+        """Return what a module makes of its inputs, in the type of its parameters."""
         args, named = self._given(x, noise)
         if self.own.draws is not None:
             self.own.draws.noise = noise
         with in_bfloat16(x.device) if self.lower and train else nullcontext():
-            result = functional_call(module, {**parameters, **running, **counters}, args, named)
+            result = module(*args, **named)
         output = _as_output(result, self.name)
         dtype = next(iter(parameters.values())).dtype
         return Output(output.logits.to(dtype), output.features.to(dtype))
@@ -170,6 +253,11 @@ class _Functions:
         if noise is not None and self.own.draws is None:
             args = (*args, noise)
         return args, named
+
+
+def _trainable(output: Output, slopes: Output) -> list[tuple[Tensor, Tensor]]:
+    """Return the outputs that depend on a parameter, each with the loss's derivative in it."""
+    return [pair for pair in zip(output, slopes, strict=True) if pair[0].requires_grad]
 
 
 def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
@@ -236,6 +324,13 @@ def from_module(
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
     batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
     own = _OwnCopy(template, draws)
+    network = dense_network(template, layout) if inputs is None else None
+    if network is not None:
+        functions = _Functions(name, own, layout, buffer_layout, channels_last, False)
+        theta = vector.flatten({n: p.detach() for n, p in _trained(template)}, layout)
+        drawn = 0 if noise is None else noise[0]
+        if not computes(network, functions.forward, theta, torch.zeros(0), drawn):
+            network = None
 
     def initial(draw: torch.Generator) -> ModelState:
         fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
@@ -258,6 +353,7 @@ def from_module(
                 vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
                 vectorise_on_gpu=vectorise is not False,
                 own_draws=draws_itself(template),
+                dense=None if lower else network,
                 at_precision=at_precision,
             ),
         )

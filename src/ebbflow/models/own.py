@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.packing import InputLayout
 from ebbflow.core.types import Model
 from ebbflow.models import MODELS, from_module, register_model
+from ebbflow.models.fitted import Fitted
 
 OWN = "own_module"
 """What ``model.kind`` calls it."""
@@ -55,30 +54,6 @@ def own_factory(model: OwnModel, task: str) -> Callable[..., Model]:
         return from_module(made, called, inputs=inputs)
 
     return factory
-
-
-class Fitted(nn.Module):
-    """A module whose single output is brought to the form that its task has.
-
-    A logit z for one of two classes becomes the pair (0, z), which has the same loss; a number per
-    sample becomes a row of one.
-    """
-
-    def __init__(self, module: nn.Module, task: str) -> None:
-        super().__init__()
-        self.module, self.task = module, task
-
-    def forward(self, *args: Tensor, **named: Tensor) -> Any:
-        """Return the module's outputs, with its features if it has some."""
-        result = self.module(*args, **named)
-        logits, *features = result if isinstance(result, tuple) else (result,)
-        if not isinstance(logits, Tensor):
-            return result
-        if logits.dim() == 1:
-            logits = logits.unsqueeze(-1)
-        if self.task == "binary" and logits.shape[-1] == 1:
-            logits = torch.cat([torch.zeros_like(logits), logits], -1)
-        return (logits, *features) if features else logits
 
 
 @contextmanager

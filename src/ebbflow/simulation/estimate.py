@@ -388,6 +388,8 @@ def _training(world: World, lanes: int, devices: int) -> int:
             vectors = 1  # devices train without a copy of the table
         elif model.hints.linear and config.engine.fused:
             together, vectors, waiting = LEAF, 4, LEAF
+        elif model.hints.dense is not None:
+            vectors = 3  # a local model, its velocity, and what a mini-batch leaves behind
         elif model.hints.maps(on_gpu=False):
             fitting = max(1, BLOCK_BYTES // (batch * sample + 4 * theta))
             together, vectors = min(devices, config.engine.block or fitting), MAPPED_VECTORS

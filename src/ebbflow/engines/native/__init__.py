@@ -6,11 +6,8 @@ Without it everything runs in torch, with the same results up to rounding.
 from __future__ import annotations
 
 import ctypes
-import os
-import platform
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,8 +18,7 @@ from ebbflow.core.algorithm import Affine
 from ebbflow.core.local import Lane, Recipe
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Indices, Model, State
-
-LIBRARY = Path(__file__).with_name("_softmax.so")
+from ebbflow.engines.native.loading import loaded
 
 
 class _LaneStruct(ctypes.Structure):
@@ -52,33 +48,24 @@ class _WorkStruct(ctypes.Structure):
 
 def library() -> ctypes.CDLL | None:
     """Return the compiled kernel, or None if there is none or the processor cannot run it."""
-    loaded = _loaded()
-    return None if isinstance(loaded, str) else loaded
+    found = _loaded()
+    return None if isinstance(found, str) else found
 
 
 def why_missing() -> str:
     """Return why there is no kernel on this machine; nothing if there is one."""
-    loaded = _loaded()
-    return loaded if isinstance(loaded, str) else ""
+    found = _loaded()
+    return found if isinstance(found, str) else ""
 
 
 @cache
 def _loaded() -> ctypes.CDLL | str:
     """Return the compiled kernel, or why it cannot be used."""
-    if not LIBRARY.exists():
-        return "it was not built when ebbflow was installed, for want of a C compiler that works"
-    capability = torch.backends.cpu.get_cpu_capability()
-    if platform.machine() in ("x86_64", "AMD64") and capability not in ("AVX2", "AVX512"):
-        if limit := os.environ.get("ATEN_CPU_CAPABILITY"):
-            return f"it needs AVX2, and ATEN_CPU_CAPABILITY={limit} holds torch below that"
-        return "it needs AVX2, which the processor does not have"
-    try:
-        loaded = ctypes.CDLL(str(LIBRARY))
-        loaded.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
-        loaded.ebbflow_softmax.restype = ctypes.c_int
-    except (OSError, AttributeError) as error:  # built for another system, or damaged
-        return f"it cannot be loaded ({error})"
-    return loaded
+    found = loaded("ebbflow_softmax")
+    if not isinstance(found, str):
+        found.ebbflow_softmax.argtypes = (ctypes.POINTER(_WorkStruct),)
+        found.ebbflow_softmax.restype = ctypes.c_int
+    return found
 
 
 class Kernel:

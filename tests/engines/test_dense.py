@@ -1,0 +1,390 @@
+"""Dense networks in closed form: the derivatives, the kernel, and that no cut of the work shows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ebbflow.algorithms import ALGORITHMS
+from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, cross_entropy
+from ebbflow.core.dense import Slopes, add_gradient, forward, layer_views
+from ebbflow.core.local import Cohort, Lane, Recipe, Trained
+from ebbflow.core.objectives import Contrast, Distillation, TaskLoss
+from ebbflow.core.slopes import Compared, slopes
+from ebbflow.core.tasks import TASKS
+from ebbflow.core.types import Examples, Model, Output, Pixels, State
+from ebbflow.engines import Sequential, Vectorised
+from ebbflow.engines import dense as module
+from ebbflow.engines.dense import KernelPasses, TorchPasses, aligned, why_not_dense
+from ebbflow.engines.native import dense as native
+from ebbflow.models import from_module, mlp
+from tests.engines.rounds import (
+    CLASSES,
+    MANY,
+    RECIPE,
+    SHAPE,
+    assert_agree,
+    cohort,
+    deep,
+    examples,
+    lane,
+    same_bits,
+)
+
+MLP = mlp(SHAPE, CLASSES, hidden=21)
+SOURCE = Path(native.__file__).with_name("dense.c")
+built = pytest.mark.skipif(native.library() is None, reason="the kernel was not built here")
+both = pytest.mark.parametrize("fused", [pytest.param(True, marks=built), False])
+
+
+def layered(widths: Sequence[int], activation: type[nn.Module], *, bias: bool = True) -> Model:
+    """Return a network of these widths."""
+
+    def build() -> nn.Module:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs, bias=bias), activation()]
+        return nn.Sequential(*layers[:-1])
+
+    return from_module(build, "layered")
+
+
+def trained(
+    model: Model,
+    lanes: list[Lane],
+    who: Cohort,
+    data: Examples | None = None,
+    recipe: Recipe = RECIPE,
+    *,
+    fused: bool = True,
+    workers: int = 1,
+) -> list[Trained]:
+    engine = Vectorised(model, data or examples(), recipe, workers=workers, fused=fused)
+    try:
+        for each in lanes:
+            assert engine.route(each, who).path == "dense layers"
+        return engine(lanes, who)
+    finally:
+        engine.close()
+
+
+# --- the passes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.9])
+def test_the_gradient_is_that_of_autograd(keep: float) -> None:
+    model = deep()
+    network = model.hints.dense
+    assert network is not None
+    draw = torch.Generator().manual_seed(3)
+    theta = model.initial(draw).theta.double()
+    x = torch.randn(7, 64, generator=draw, dtype=torch.float64)
+    noise = torch.rand(7, 1, generator=draw, dtype=torch.float64)
+    slope = torch.randn(7, CLASSES, generator=draw, dtype=torch.float64)
+    leaf = theta.clone().requires_grad_()
+    output, _ = model.forward(leaf, torch.zeros(0), x, noise, True)
+    (wanted,) = torch.autograd.grad(output.logits, leaf, slope)
+    old = torch.randn(theta.shape, generator=draw, dtype=torch.float64)
+    into = old.clone() if keep else torch.full_like(old, float("nan"))
+    layers = layer_views(network, theta)
+    passed = forward(network, layers, x, noise)
+    add_gradient(network, layers, passed, Slopes(slope), layer_views(network, into), keep)
+    torch.testing.assert_close(passed.output.logits, output.logits.detach())
+    torch.testing.assert_close(into, wanted + (keep * old if keep else 0))
+
+
+# --- the derivatives of objectives ---------------------------------------------------------------
+
+
+def compared_with(batch: int, width: int, seen: float) -> Compared:
+    draw = torch.Generator().manual_seed(batch)
+    labels = torch.randint(CLASSES, (batch,), generator=draw)
+    frozen = {
+        name: Output(
+            torch.randn(batch, CLASSES, generator=draw, dtype=torch.float64),
+            torch.randn(batch, width, generator=draw, dtype=torch.float64),
+        )
+        for name in ("global", "previous", "teacher")
+    }
+    one_hot = torch.eye(CLASSES, dtype=torch.float64)[labels]
+    client = {"seen": torch.tensor(seen, dtype=torch.float64)}
+    return Compared(labels, one_hot, 1 / batch, tuple(frozen), frozen.__getitem__, client)
+
+
+OBJECTIVES = {
+    "classes": cross_entropy,
+    "contrast": Contrast(2.0, 0.5),
+    "teacher": Distillation(cross_entropy, 0.7, 3.0, "teacher", ()),
+    "mixed": Distillation(Contrast(1.0, 1.0), 0.7, 0.5, "mixed", (0, 3)),
+    "contrast of a student": Contrast(
+        1.0, 2.0, Distillation(Contrast(1.0, 1.0), 1, 1, "mixed", (1,))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("seen", [0.0, 1.0])
+def test_slopes_are_those_of_autograd(name: str, seen: float) -> None:
+    batch, draw = compared_with(6, 4, seen), torch.Generator().manual_seed(5)
+    logits = torch.randn(6, CLASSES, generator=draw, dtype=torch.float64).requires_grad_()
+    features = torch.randn(6, 4, generator=draw, dtype=torch.float64)
+    features[0] = 0  # a length that the cosine raises to the smallest
+    features.requires_grad_()
+    anchors = {each: batch.anchor(each) for each in batch.names}
+    losses = OBJECTIVES[name](Output(logits, features), batch.labels, anchors, batch.client)
+    wanted = torch.autograd.grad(
+        (losses * batch.weight).sum(), (logits, features), allow_unused=True, materialize_grads=True
+    )
+    found = slopes(OBJECTIVES[name], Output(logits.detach(), features.detach()), batch)
+    torch.testing.assert_close(found.logits, wanted[0])
+    # At length zero the cosine has no derivative: torch takes one of many.
+    if found.features is not None:
+        torch.testing.assert_close(found.features[1:], wanted[1][1:])
+    else:
+        assert not wanted[1].any()
+
+
+def test_a_first_visit_asks_no_frozen_model() -> None:
+    def asked(name: str) -> Output:
+        raise AssertionError(name)
+
+    batch = compared_with(4, 3, 0.0)._replace(anchor=asked)
+    output = Output(torch.zeros(4, CLASSES).double(), torch.ones(4, 3).double())
+    assert slopes(Contrast(1.0, 1.0), output, batch).features is None
+
+
+def test_an_objective_that_does_not_depend_on_outputs_has_no_slope() -> None:
+    def constant(
+        output: Output, labels: Tensor, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        return torch.ones(len(labels))
+
+    output = Output(torch.zeros(4, CLASSES), torch.ones(4, 3))
+    found = slopes(constant, output, compared_with(4, 3, 1.0))
+    assert not found.logits.any()
+    assert found.features is None
+
+
+# --- the kernel ----------------------------------------------------------------------------------
+
+
+@built
+@given(
+    widths=st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    sizes=st.lists(st.lists(st.integers(1, 35), max_size=3), min_size=1, max_size=5),
+    tanh=st.booleans(),
+    bias=st.booleans(),
+    momentum=st.sampled_from([0.0, 0.9]),
+    radius=st.sampled_from([None, 0.5]),
+    name=st.sampled_from(["fedavg", "fedprox", "scaffold", "moon", "feddyn"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_shape_agrees_with_the_reference(
+    widths: list[int],
+    sizes: list[list[int]],
+    tanh: bool,
+    bias: bool,
+    momentum: float,
+    radius: float | None,
+    name: str,
+) -> None:
+    widths[-1] = max(2, widths[-1])
+    model = layered(widths, nn.Tanh if tanh else nn.ReLU, bias=bias)
+    data, recipe = examples((widths[0],), widths[-1]), Recipe(momentum, radius)
+    algorithm = ALGORITHMS[name]()
+    who = cohort(sizes)._replace(samples=tuple(1 + sum(own) for own in sizes))
+    at = lane(model, algorithm, lr=0.05)
+    (fast,) = trained(model, [at], who, data, recipe)
+    slow = Sequential(model, data, recipe)
+    assert_agree(fast, slow([at], who)[0], at, within=3e-4)
+    again = lane(model, algorithm, lr=0.05, clients=fast[1])
+    (later,) = trained(model, [again], who, data, recipe)
+    assert_agree(later, slow([again], who)[0], again, within=3e-4)
+
+
+@built
+def test_sums_longer_than_a_block_of_the_kernel_agree() -> None:
+    model = layered((700, 300, 5), nn.ReLU)
+    data, who, at = examples((700,), 5), cohort([(20, 33), (5,)]), lane(model, Algorithm("a"))
+    assert_agree(trained(model, [at], who, data)[0], reference(model, at, who, data), at, 1e-4)
+
+
+def reference(model: Model, at: Lane, who: Cohort, data: Examples) -> Trained:
+    return Sequential(model, data, RECIPE)([at], who)[0]
+
+
+@built
+def test_only_networks_of_layers_and_activations_go_through_the_kernel() -> None:
+    def passes(model: Model) -> type:
+        engine = Vectorised(model, examples(), RECIPE, workers=1)
+        engine.close()
+        assert engine._dense is not None
+        return type(engine._dense.passes)
+
+    assert passes(MLP) is KernelPasses
+    assert passes(deep()) is TorchPasses  # it drops units
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
+    strict = ["-Wall", "-Wextra", "-Wshadow", "-Wno-psabi", "-Werror", "-std=gnu11", "-O2"]
+    target = tmp_path / "kernel.so"
+    command = ["cc", *strict, "-fPIC", "-shared", "-o", str(target), str(SOURCE), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@built
+def test_a_kernel_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(native.DenseKernel, "backward", refuse)
+    with pytest.raises(Exception, match="session 3, round 2: out of memory"):
+        trained(MLP, [lane(MLP, Algorithm("a"))], cohort([(4,)]))
+
+
+# --- whoever trains beside it --------------------------------------------------------------------
+
+
+@both
+def test_neither_workers_nor_company_nor_order_change_a_bit(fused: bool) -> None:
+    who = cohort(MANY)
+    lanes = [lane(MLP, build(), lr=0.05) for build in ALGORITHMS.values()]
+    together = trained(MLP, lanes, who, fused=fused, workers=3)
+    for at, ours in zip(lanes, together, strict=True):
+        assert same_bits(trained(MLP, [at], who, fused=fused)[0], ours), at.algorithm.name
+
+
+@both
+def test_mini_batches_that_are_not_kept_give_the_same_bits(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who, lanes = cohort(MANY[:6]), [lane(MLP, Algorithm("a")), lane(MLP, Algorithm("b"), lr=0.2)]
+    kept = trained(MLP, lanes, who, fused=fused)
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    again = trained(MLP, lanes, who, fused=fused)
+    assert all(same_bits(*pair) for pair in zip(kept, again, strict=True))
+
+
+@both
+def test_where_theta_lies_does_not_show(fused: bool) -> None:
+    """A broadcast model may be a part of a longer vector, at any address."""
+    who, at = cohort(MANY[:6]), lane(MLP, Algorithm("a"))
+    longer = torch.cat([torch.zeros(1), at.shared.theta])
+    moved = at._replace(shared=at.shared._replace(theta=longer[1:]))
+    assert aligned(longer[1:]).data_ptr() != longer[1:].data_ptr()
+    ours, theirs = (trained(MLP, [each], who, fused=fused)[0] for each in (at, moved))
+    assert same_bits(ours, theirs)
+
+
+@both
+def test_a_direction_that_is_no_record_is_asked_in_every_step(fused: bool) -> None:
+    class Steeper(Affine):
+        def __call__(
+            self, gradient: Tensor, theta: Tensor, shared: Broadcast, client: State
+        ) -> Tensor:
+            return 2 * gradient
+
+    who = cohort(MANY[:6])
+    for direction in (Steeper(), lambda g, theta, shared, client: 2 * g):
+        at = lane(MLP, Algorithm("steep", direction=direction), lr=0.02)
+        plain = lane(MLP, Algorithm("plain"), lr=0.04)
+        assert_agree(
+            trained(MLP, [at], who, fused=fused)[0], trained(MLP, [plain], who, fused=fused)[0], at
+        )
+
+
+@both
+def test_pictures_are_prepared_before_they_are_multiplied(fused: bool) -> None:
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randint(0, 256, (400, *SHAPE), generator=draw, dtype=torch.uint8)
+    pixels = Pixels((0.5,), (0.25,), crop=1, flip=True)
+    data = Examples(x, torch.randint(CLASSES, (400,), generator=draw), pixels)
+    who, at = cohort(MANY[:6]), lane(MLP, Algorithm("a"))
+    ours = trained(MLP, [at], who, data, fused=fused)[0]
+    assert_agree(ours, reference(MLP, at, who, data), at)
+
+
+@both
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_other_tasks_have_their_own_losses(task: str, fused: bool) -> None:
+    draw = torch.Generator().manual_seed(2)
+    y = torch.randn(400, CLASSES, generator=draw)
+    truth = y if task == "regression" else (y > 0).float()
+    data = Examples(examples().x, truth)
+    algorithm = Algorithm("a", objective=TaskLoss(TASKS[task]))
+    who, at = cohort(MANY[:6]), lane(MLP, algorithm)
+    ours = trained(MLP, [at], who, data, fused=fused)[0]
+    assert_agree(ours, reference(MLP, at, who, data), at)
+
+
+# --- who is not trained here ---------------------------------------------------------------------
+
+
+def test_double_precision_goes_through_torch() -> None:
+    data = Examples(examples().x.double(), examples().y)
+    who, at = cohort(MANY[:6]), lane(MLP, Algorithm("a"))
+    double = at._replace(shared=Broadcast(at.shared.theta.double(), at.shared.buffers, {}))
+    ours = trained(MLP, [double], who, data)[0]
+    assert_agree(ours, reference(MLP, double, who, data), double, within=1e-12)
+
+
+def test_a_model_of_another_type_than_its_samples_is_mapped() -> None:
+    engine = Vectorised(MLP, examples(), RECIPE, workers=1)
+    at = lane(MLP, Algorithm("a"))
+    double = at._replace(shared=Broadcast(at.shared.theta.double(), at.shared.buffers, {}))
+    route = engine.route(double, cohort([(3,)]))
+    engine.close()
+    assert route.path == "mapped blocks"
+    assert route.reason == "the model is torch.float64 and the samples are torch.float32"
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "reason"),
+    [
+        (mlp((64,), CLASSES), (1, 8, 8), ""),
+        (mlp((63,), CLASSES), (1, 8, 8), "the samples are no rows of 63 numbers"),
+        (layered((8, 5, CLASSES), nn.ReLU), (1, 8, 8), "the samples are no rows of 8 numbers"),
+        (layered((64, 5, CLASSES), nn.ReLU), (8, 8), "the samples are no rows of 64 numbers"),
+    ],
+)
+def test_samples_that_are_no_rows_are_left_to_autograd(
+    model: Model, shape: tuple[int, ...], reason: str
+) -> None:
+    assert why_not_dense(model, examples(shape)) == reason
+
+
+def test_labels_that_the_model_does_not_know_are_refused() -> None:
+    data = replace(examples(), y=examples().y + 1)
+    with pytest.raises(Exception, match=r"session 3, round 2, device 1\d"):
+        trained(MLP, [lane(MLP, Algorithm("a"))], cohort([(60,), (60,)]), data)
+
+
+def test_a_hook_that_draws_from_torch_is_refused() -> None:
+    def noisy(gradient: Tensor, theta: Tensor, shared: Broadcast, client: State) -> Tensor:
+        return gradient + torch.randn_like(gradient)
+
+    at = lane(MLP, Algorithm("noisy", direction=noisy))
+    with pytest.raises(Exception, match="random layers of its own"):
+        trained(MLP, [at], cohort([(3,)]))
+
+
+def test_rows_beyond_the_cohort_are_never_read() -> None:
+    who, data = cohort([(3,), (9, 1)]), examples()
+    used = np.unique(np.concatenate([rows for own in who.batches for rows in own]))
+    x = torch.full_like(data.x, float("nan"))
+    x[used] = data.x[used]
+    ((total, _),) = trained(MLP, [lane(MLP, Algorithm("a"))], who, replace(data, x=x))
+    assert bool(torch.isfinite(total.delta).all())

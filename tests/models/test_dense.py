@@ -1,0 +1,193 @@
+"""Which modules are recognised as dense networks, and that what is read from them is the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ebbflow.core import dense
+from ebbflow.core.types import Linear, Model
+from ebbflow.models import from_module, mlp
+from ebbflow.models.fitted import Fitted
+
+INPUTS = 6
+
+
+class Chain(nn.Module):
+    """Three layers, put together by a function that a test brings."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.drop = nn.Dropout(0.5)
+        self.run = run
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+def stages(model: Model) -> list[str]:
+    assert model.hints.dense is not None
+    return [
+        stage if isinstance(stage, str) else type(stage).__name__.lower()
+        for stage in model.hints.dense.stages
+    ]
+
+
+DENSE: dict[str, tuple[Callable[[Any, Tensor], Any], str, int]] = {
+    "functions": (
+        lambda m, x: m.third(torch.tanh(m.second(functional.relu(m.first(x.flatten(1)))))),
+        "linear relu linear tanh linear",
+        5,
+    ),
+    "methods": (
+        lambda m, x: m.third(m.second(m.first(torch.flatten(x, start_dim=1)).relu_()).tanh()),
+        "linear relu linear tanh linear",
+        5,
+    ),
+    "a view": (
+        lambda m, x: m.third(m.second(m.first(x.view(x.size(0), -1)))),
+        "linear linear linear",
+        3,
+    ),
+    "a shape": (
+        lambda m, x: m.third(m.second(m.first(x.reshape(x.shape[0], -1)))),
+        "linear linear linear",
+        3,
+    ),
+    "so many numbers": (
+        lambda m, x: m.third(m.second(m.first(x.view(-1, INPUTS)))),
+        "linear linear linear",
+        3,
+    ),
+    "dropout": (
+        lambda m, x: m.third(m.drop(m.second(m.first(x.flatten(1))).relu())),
+        "linear linear relu masked linear",
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_modules_that_are_chains_are_read_however_they_are_written(name: str) -> None:
+    run, wanted, features = DENSE[name]
+    model = from_module(lambda: Chain(run))
+    assert " ".join(stages(model)) == wanted
+    assert model.hints.dense is not None
+    assert (model.hints.dense.features, model.hints.dense.flattens) == (features, True)
+
+
+def test_features_are_found_before_and_after_an_activation() -> None:
+    def before(m: Any, x: Tensor) -> Any:
+        z = m.second(m.first(x))
+        return m.third(z.relu()), z
+
+    def after(m: Any, x: Tensor) -> Any:
+        h = m.second(m.first(x)).relu()
+        return m.third(h), h
+
+    places = [from_module(lambda run=run: Chain(run)).hints.dense for run in (before, after)]
+    assert [place.features for place in places if place] == [2, 3]
+
+
+def test_our_own_perceptron_is_one() -> None:
+    network = mlp((2, 3), 4, hidden=5).hints.dense
+    assert network is not None
+    assert network.stages == (
+        Linear(slice(0, 30), slice(30, 35), 5, 6),
+        "relu",
+        Linear(slice(35, 55), slice(55, 59), 4, 5),
+    )
+    assert network.features == 2
+
+
+def _in_place(m: Any, x: Tensor) -> Any:
+    z = m.second(m.first(x))
+    return m.third(z.relu_()), z
+
+
+def _by_kind(m: Any, x: Tensor) -> Tensor:
+    hidden = m.second(m.first(x))
+    return m.third(hidden.relu() if isinstance(x, Tensor) else hidden.tanh())
+
+
+NOT_DENSE: dict[str, Callable[[Any, Tensor], Any]] = {
+    "a shortcut": lambda m, x: m.third(m.first(x) + m.second(m.first(x))),
+    "a layer twice": lambda m, x: m.third(m.second(m.second(m.first(x)))),
+    "a layer that is not used": lambda m, x: m.third(m.first(x)),
+    "another function": lambda m, x: m.third(m.second(m.first(x)).sigmoid()),
+    "training differs": lambda m, x: m.third(
+        m.second(m.first(x)).relu() if m.training else m.second(m.first(x))
+    ),
+    "a scale": lambda m, x: 2 * m.third(m.second(m.first(x))),
+    "a branch on values": lambda m, x: m.third(m.second(m.first(x if x.sum() > 0 else -x))),
+    "features that are changed in place": _in_place,
+    "another function for other kinds of input": _by_kind,
+}
+
+
+@pytest.mark.parametrize("name", NOT_DENSE)
+def test_what_is_no_chain_is_left_to_autograd(name: str) -> None:
+    assert from_module(lambda: Chain(NOT_DENSE[name])).hints.dense is None
+
+
+def _frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+    module[0].weight.requires_grad_(False)
+    return module
+
+
+def _hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+    module[0].register_forward_hook(lambda part, given, result: 2 * result)
+    return module
+
+
+def _normed() -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        _frozen,
+        _hooked,
+        _normed,
+        lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)),
+        lambda: nn.Sequential(nn.Flatten(2), nn.Linear(6, 3)),
+        lambda: nn.Bilinear(6, 6, 3),
+    ],
+    ids=["frozen", "hooked", "weight_norm", "layer_norm", "batch_norm", "flatten", "bilinear"],
+)
+def test_other_layers_are_left_to_autograd(build: Callable[[], nn.Module]) -> None:
+    assert from_module(build).hints.dense is None
+
+
+def test_lower_precision_has_no_closed_form() -> None:
+    model = mlp((6,), 3)
+    assert model.hints.at_precision is not None
+    assert model.hints.at_precision("bf16").hints.dense is None
+
+
+@pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("binary", 2), ("regression", 1)])
+@pytest.mark.parametrize("train", [True, False])
+def test_outputs_that_are_fitted_to_a_task_are_read_as_well(
+    task: str, outputs: int, train: bool
+) -> None:
+    model = from_module(
+        lambda: Fitted(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, outputs)), task)
+    )
+    network = model.hints.dense
+    assert network is not None
+    assert network.zero_first == (task == "binary" and outputs == 1)
+    theta, buffers = model.initial(torch.Generator().manual_seed(0))
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    wanted, _ = model.forward(theta, buffers, x, None, train)
+    found = dense.forward(network, dense.layer_views(network, theta), x, None).output
+    torch.testing.assert_close(found, wanted)
