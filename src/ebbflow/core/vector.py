@@ -76,6 +76,22 @@ def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     return ModelState(theta, buffers)
 
 
+def mix_rows(blocks: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the weighted sum of the rows of several matrices, one after another, as one vector.
+
+    Sums are in float64, as in `mix`, and products of whole matrices: for many models.
+
+    >>> mix_rows([torch.eye(2), torch.ones(1, 2)], [0.25, 0.5, 0.25])
+    tensor([0.5000, 0.7500])
+    """
+    left = torch.tensor(weights, dtype=torch.float64)
+    total, kind = torch.zeros((), dtype=torch.float64), torch.float32
+    for rows in blocks:
+        total = total + left[: len(rows)] @ rows.double()
+        left, kind = left[len(rows) :], rows.dtype
+    return total.to(kind)
+
+
 def not_negative(weights: Tensor) -> Tensor:
     """Return weights with the negative ones set to zero, and the others scaled to add up to one.
 
