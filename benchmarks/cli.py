@@ -18,7 +18,7 @@ def benchmarks(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="W1, W2, W3, W4, texts, cells, scaling, histories, profile; all of them by default.",
+            help="W1 to W4, texts, cells, scaling, histories, profile; all of them by default.",
         ),
     ] = None,
     repeats: Annotated[

@@ -82,7 +82,7 @@ DISTANCES: dict[str, Distance] = {
 
 def raw_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `raw` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(rows.double().sub_(a.double()), dim=1)
+    return torch.linalg.vector_norm(_copied(rows).sub_(a.double()), dim=1)
 
 
 def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
@@ -92,7 +92,7 @@ def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     for name, where in layout.slices().items():
         if "bias" in name:
             continue
-        left, right = a[where].double(), rows[:, where].double()
+        left, right = a[where].double(), _copied(rows[:, where])
         norm, norms = torch.linalg.vector_norm(left), torch.linalg.vector_norm(right, dim=1)
         # Where both are zero, nothing is added.
         total += torch.linalg.vector_norm(_units(right, norms).sub_(_unit(left, norm)), dim=1)
@@ -102,13 +102,17 @@ def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
 
 def normalised_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `normalised` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(_units(rows.double()).sub_(_unit(a.double())), dim=1)
+    return torch.linalg.vector_norm(_units(_copied(rows)).sub_(_unit(a.double())), dim=1)
 
 
 def inner_product_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `inner_product` distances to every one of ``rows [n, P]``."""
-    apart = 1.0 - _units(rows.double()) @ _unit(a.double())
+    apart = 1.0 - _units(_copied(rows)) @ _unit(a.double())
     return apart if a.any() else torch.where(rows.any(1), apart, 0.0)
+
+
+def _copied(rows: Tensor) -> Tensor:
+    return rows.to(torch.float64, copy=True)
 
 
 def _units(rows: Tensor, norms: Tensor | None = None) -> Tensor:
@@ -127,9 +131,7 @@ TO_ALL: dict[str, Callable[[Tensor, Tensor, Layout], Tensor]] = {
 rounding, and a hundred times sooner where signatures are short."""
 
 
-def distances_to_all(
-    name: str, a: Tensor, blocks: Iterable[Tensor], layout: Layout
-) -> list[float]:
+def distances_to_all(name: str, a: Tensor, blocks: Iterable[Tensor], layout: Layout) -> list[float]:
     """Return the distances from one signature to the rows of several matrices."""
     return [apart for rows in blocks for apart in TO_ALL[name](a, rows, layout).tolist()]
 
