@@ -36,7 +36,7 @@ class Reader:
 
 
 def rows_of(stack: Stack, past: list[PastSession], places: list[int] | None = None) -> Tensor:
-    return torch.cat(list(stack.blocks(past, places)))
+    return torch.cat([block.float() for block in stack.blocks(past, places)])
 
 
 def signatures(past: list[PastSession]) -> Tensor:
@@ -73,10 +73,19 @@ def test_rows_are_right_whatever_was_dropped_and_however_little_room_there_is(
         past = [every[z] for z in sorted(chosen)]
         assert torch.equal(rows_of(stack, past), signatures(past))
         places = data.draw(st.lists(st.integers(0, len(past) - 1), unique=True))
-        found = list(stack.blocks(past, sorted(places)))
+        found = [block.float() for block in stack.blocks(past, sorted(places))]
         assert [len(block) for block in found[:-1]] == [4] * (len(found) - 1)
         wanted = signatures([past[place] for place in sorted(places)]) if places else torch.empty(0)
         assert torch.equal(torch.cat(found) if found else torch.empty(0), wanted)
+
+
+def test_rows_may_be_changed() -> None:
+    stack, past = Stack(Reader()), [session(z) for z in range(9)]
+    before = signatures(past)
+    for block in stack.blocks(past):
+        block.zero_()
+    assert torch.equal(rows_of(stack, past), before)
+    assert torch.equal(signatures(past), before)
 
 
 def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> None:

@@ -82,7 +82,7 @@ DISTANCES: dict[str, Distance] = {
 
 def raw_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `raw` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(_copied(rows).sub_(a.double()), dim=1)
+    return torch.linalg.vector_norm(rows.sub_(a.double()), dim=1)
 
 
 def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
@@ -92,7 +92,7 @@ def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     for name, where in layout.slices().items():
         if "bias" in name:
             continue
-        left, right = a[where].double(), _copied(rows[:, where])
+        left, right = a[where].double(), rows[:, where]
         norm, norms = torch.linalg.vector_norm(left), torch.linalg.vector_norm(right, dim=1)
         # Where both are zero, nothing is added.
         total += torch.linalg.vector_norm(_units(right, norms).sub_(_unit(left, norm)), dim=1)
@@ -102,21 +102,18 @@ def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
 
 def normalised_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `normalised` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(_units(_copied(rows)).sub_(_unit(a.double())), dim=1)
+    return torch.linalg.vector_norm(_units(rows).sub_(_unit(a.double())), dim=1)
 
 
 def inner_product_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `inner_product` distances to every one of ``rows [n, P]``."""
-    apart = 1.0 - _units(_copied(rows)) @ _unit(a.double())
-    return apart if a.any() else torch.where(rows.any(1), apart, 0.0)
-
-
-def _copied(rows: Tensor) -> Tensor:
-    return rows.to(torch.float64, copy=True)
+    some = rows.any(1)
+    apart = 1.0 - _units(rows) @ _unit(a.double())
+    return apart if a.any() else torch.where(some, apart, 0.0)
 
 
 def _units(rows: Tensor, norms: Tensor | None = None) -> Tensor:
-    """Return the rows at unit length; overwrites them."""
+    """Bring the rows to unit length, and return them."""
     norms = torch.linalg.vector_norm(rows, dim=1) if norms is None else norms
     return rows.div_(torch.where(norms > 0, norms, 1.0).unsqueeze(1))
 
@@ -127,12 +124,12 @@ TO_ALL: dict[str, Callable[[Tensor, Tensor, Layout], Tensor]] = {
     "normalised": normalised_to_all,
     "inner_product": inner_product_to_all,
 }
-"""Distances from one signature to the rows of a matrix, float64: those of `DISTANCES` up to
-rounding, and a hundred times sooner where signatures are short."""
+"""Distances from one signature to the rows of a matrix, which is float64 and overwritten: those of
+`DISTANCES` up to rounding, and many times sooner where signatures are short."""
 
 
 def distances_to_all(name: str, a: Tensor, blocks: Iterable[Tensor], layout: Layout) -> list[float]:
-    """Return the distances from one signature to the rows of several matrices."""
+    """Return the distances from one signature to the rows of several matrices, overwriting them."""
     return [apart for rows in blocks for apart in TO_ALL[name](a, rows, layout).tolist()]
 
 

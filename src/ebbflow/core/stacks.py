@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from mmap import mmap
+from operator import is_, is_not
 
 import torch
 from torch import Tensor
@@ -20,8 +22,8 @@ LONG = 32
 """Up to so many past sessions, vectors are read one by one, and nothing of them is held here."""
 STACKED_BYTES = 64 * 2**20
 """What all stacks of a process hold together at most."""
-_ROWS = 256
-_BLOCK_BYTES = 2**21  # of a block in double precision: it should fit into a cache
+_ROWS = 512
+_BLOCK_BYTES = 2**22  # of a block in double precision: more rows cost less each, up to a cache
 
 
 def is_long(past: Sequence[object]) -> bool:
@@ -63,74 +65,89 @@ class Stack:
         self._read, self._room = read, room
         self._entries: list[PastSession] = []
         self._blocks: list[Tensor] = []
+        self._length, self._step = 0, 0  # of a vector, and the rows of a block, once they are known
+        self._copies: Tensor | None = None
 
     def blocks(
         self, entries: Sequence[PastSession], places: Sequence[int] | None = None
     ) -> Iterator[Tensor]:
         """Yield the vectors of the entries at these places, a few rows at a time, in their order.
 
-        Without ``places``, those of all entries. How many rows come together depends on nothing but
-        the length of a vector. They are not to be changed.
+        Without ``places``, those of all entries. Rows are copies in double precision, which may be
+        changed; the next ones take their place. How many come together depends on nothing but the
+        length of a vector.
         """
         places = range(len(entries)) if places is None else places
         if not places:
             return
         self._hold(entries)
-        step = self._step(self._row(entries, places[0]))
-        for first in range(0, len(places), step):
-            yield self._rows(entries, places[first : first + step])
+        copies = self._copies
+        if copies is None:
+            copies = _mapped(self._step, self._length, torch.float64)
+            if copies.nbytes <= _BLOCK_BYTES:
+                self._copies = copies
+        for first in range(0, len(places), self._step):
+            some = places[first : first + self._step]
+            self._copy(entries, some, copies)
+            yield copies[: len(some)]
 
-    def _rows(self, entries: Sequence[PastSession], places: Sequence[int]) -> Tensor:
-        first, count = places[0], len(places)
-        if self._blocks and places[-1] < len(self._entries):
-            block, row = divmod(first, len(self._blocks[0]))
-            in_turn = places[-1] - first == count - 1
-            if in_turn and row + count <= len(self._blocks[0]):
-                return self._blocks[block][row : row + count]
-        if count == 1:
-            return self._row(entries, first).unsqueeze(0)
-        return torch.stack([self._row(entries, place) for place in places])
+    def _copy(self, entries: Sequence[PastSession], places: Sequence[int], copies: Tensor) -> None:
+        first, last, count = places[0], places[-1], len(places)
+        block, row = divmod(first, self._step)
+        in_turn = last - first == count - 1 and row + count <= self._step
+        if in_turn and last < len(self._entries):
+            copies[:count] = self._blocks[block][row : row + count]
+            return
+        for copy, place in zip(copies, places, strict=False):
+            copy.copy_(self._row(entries, place))
 
     def _row(self, entries: Sequence[PastSession], place: int) -> Tensor:
         if place >= len(self._entries):
             return self._read(entries[place])
-        block, row = divmod(place, len(self._blocks[0]))
+        block, row = divmod(place, self._step)
         return self._blocks[block][row]
 
     def _hold(self, entries: Sequence[PastSession]) -> None:
         """Hold the vectors of these entries, as far as there is room."""
         # A history mostly grows at its end; what follows an entry that was dropped is read anew.
-        pairs = enumerate(zip(self._entries, entries, strict=False))
-        shorter = min(len(self._entries), len(entries))
-        same = next((place for place, (held, entry) in pairs if held is not entry), shorter)
+        same = min(len(self._entries), len(entries))
+        if any(map(is_not, self._entries, entries)):
+            same = list(map(is_, self._entries, entries)).index(False)
         del self._entries[same:]
-        step = len(self._blocks[0]) if self._blocks else 1
-        del self._blocks[-(-same // step) :]
+        if self._step:
+            del self._blocks[-(-same // self._step) :]
         for entry in entries[same:]:
             row = self._read(entry)
-            if not self._made_room(row):
+            self._length = row.numel()
+            self._step = max(1, min(_ROWS, _BLOCK_BYTES // (8 * max(1, self._length))))
+            if len(self._entries) == len(self._blocks) * self._step and not self._another(row):
                 return
-            block, place = divmod(len(self._entries), len(self._blocks[0]))
+            block, place = divmod(len(self._entries), self._step)
             self._blocks[block][place] = row
             self._entries.append(entry)
 
-    def _made_room(self, row: Tensor) -> bool:
-        """Whether there is a block for the next row, perhaps a new one."""
-        if self._blocks and len(self._entries) < len(self._blocks) * len(self._blocks[0]):
-            return True
-        step = self._step(row)
-        size = step * row.numel() * row.element_size()
+    def _another(self, row: Tensor) -> bool:
+        """Whether there was room for another block of such rows."""
+        size = self._step * row.numel() * row.element_size()
         # A few vectors of many would spare next to nothing.
         if size > self._room.limit // 4 or not self._room.taken(size):
             return False
-        block = row.new_empty(step, row.numel())
+        block = _mapped(self._step, self._length, row.dtype)
         weakref.finalize(block, self._room.give_back, size)
         self._blocks.append(block)
         return True
 
-    @staticmethod
-    def _step(row: Tensor) -> int:
-        return max(1, min(_ROWS, _BLOCK_BYTES // (8 * max(1, row.numel()))))
+
+def _mapped(rows: int, length: int, kind: torch.dtype) -> Tensor:
+    """Return a matrix with pages of its own.
+
+    In the heap, what stays and what comes and goes would lie between each other, and leave holes.
+    """
+    size = rows * length
+    if not size:
+        return torch.empty(rows, length, dtype=kind)
+    pages = mmap(-1, size * kind.itemsize)
+    return torch.frombuffer(pages, dtype=kind, count=size).view(rows, length)
 
 
 class PastModels:
@@ -149,10 +166,10 @@ class PastModels:
         """
         if not is_long(places):
             return vector.mix((past[place].model for place in places), weights)
-        buffers = len(past[places[0]].model.buffers)
+        like = past[places[0]].model
         joined = vector.mix_rows(self._stack.blocks(past, places), weights)
-        theta, mixed = torch.split(joined, [len(joined) - buffers, buffers])
-        return ModelState(theta, mixed)
+        theta, buffers = torch.split(joined, [len(part) for part in like])
+        return ModelState(theta.to(like.theta.dtype), buffers.to(like.buffers.dtype))
 
 
 def _joined(session: PastSession) -> Tensor:
