@@ -31,6 +31,7 @@ from ebbflow.simulation.callbacks import Callback, SessionFinished
 from ebbflow.starts import STARTS
 
 SESSIONS, EARLY, TURNS = 1_000, 50, 50
+ROUNDS = 10  # half of the demo's: what a session costs besides its training shows the more
 CHECKED = 60  # sessions of the runs whose losses are compared
 TOLERANCE = 1e-4  # largest allowed difference between losses
 BOUND = 1.1
@@ -46,10 +47,16 @@ class Spent(NamedTuple):
 
 
 def configuration(start: str, sessions: int) -> Config:
-    """Return the demo with one start, one seed and many sessions, all of which are kept."""
+    """Return the demo with one start, one seed and many short sessions, all of which are kept."""
     layers = Layers()
     layers.add_preset("demo")
-    for key, value in {"methods": [start], "seeds": [100], "sessions": sessions}.items():
+    for key, value in {
+        "methods": [start],
+        "seeds": [100],
+        "sessions": sessions,
+        "rounds": ROUNDS,
+        "engine.workers": 1,
+    }.items():
         layers.add_key(key, value, "bench")
     return layers.config()
 
@@ -202,10 +209,10 @@ def histories(
         measurements=measurements,
         requirements=requirements,
         notes=[
-            "The demo's devices and rounds with one start and one seed, in a run folder: training, "
-            "the choice of the start, records, history and checkpoint. Sessions early and late in "
-            "the history take turns in two processes, and the medians of their times are compared; "
-            "processor time is that of all threads. The difference is between the losses of "
+            f"The demo's devices, one start, one seed, {ROUNDS} rounds a session on one worker, in "
+            "a run folder: training, the choice of the start, records, history and checkpoint. "
+            "Sessions early and late in the history take turns in two processes, and the medians of "
+            "their times are compared. The difference is between the losses of "
             f"{checked} sessions whose past is read in stacks, and one by one."
         ],
         machine=machine(),
