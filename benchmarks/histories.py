@@ -211,7 +211,7 @@ def histories(
         notes=[
             f"The demo's devices, one start, one seed, {ROUNDS} rounds a session on one worker, in "
             "a run folder: training, the choice of the start, records, history and checkpoint. "
-            "Sessions early and late in the history take turns in two processes, and the medians of "
+            "Sessions early and late in it take turns in two processes, and the medians of "
             "their times are compared. The difference is between the losses of "
             f"{checked} sessions whose past is read in stacks, and one by one."
         ],
