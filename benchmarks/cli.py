@@ -18,7 +18,7 @@ def benchmarks(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="W1 to W5, modules, texts, cells, scaling, profile; all of them by default.",
+            help="W1 to W5, modules, texts, cells, scaling, histories, profile; all by default.",
         ),
     ] = None,
     repeats: Annotated[

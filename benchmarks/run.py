@@ -22,6 +22,7 @@ SUITES = {
     "texts": "benchmarks.texts:texts",
     "cells": "benchmarks.cells:cells",
     "scaling": "benchmarks.scaling:scaling",
+    "histories": "benchmarks.histories:histories",
     "profile": "benchmarks.profile:profile",
 }
 """The module and function of each suite; it takes the number of repeats and the peers' folder."""

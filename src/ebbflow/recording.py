@@ -142,7 +142,7 @@ class Recorder(Callback):
     ) -> None:
         place = world.seed, session.index, t
         config = world.config.model_dump(mode="json")
-        facts = [_facts(track) for track in tracks]
+        facts = [_facts(track, over=t == 0) for track in tracks]
         write_checkpoint(self.folder, place, config, facts, _packed(tracks))
         self._note(world, tracks)
         self._saved_at = time.monotonic()
@@ -338,8 +338,11 @@ def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
     return tensors
 
 
-def _facts(track: Track) -> dict[str, Any]:
+def _facts(track: Track, over: bool) -> dict[str, Any]:
     start = track.start
+    # Where a session that is over began is in the events, and nothing depends on it any more: of a
+    # long past, these would be thousands of numbers.
+    drawn_on = None if over else start
     return {
         "algorithm": track.method.group,
         "method": track.method.name,
@@ -351,8 +354,8 @@ def _facts(track: Track) -> dict[str, Any]:
         "teacher_labels": list(start.teacher_labels) if start else [],
         "kept": start is not None and start.kept is not None,
         "entries": [past.number for past in track.past],
-        "weights": {str(z): w for z, w in start.weights.items()} if start else {},
-        "distances": {str(z): d for z, d in start.distances.items()} if start else {},
+        "weights": {str(z): w for z, w in drawn_on.weights.items()} if drawn_on else {},
+        "distances": {str(z): d for z, d in drawn_on.distances.items()} if drawn_on else {},
         "costs": counters.written(track.costs),
         "abandoned": track.abandoned,
     }

@@ -19,6 +19,7 @@ import ebbflow
 from ebbflow.core import mixtures
 from ebbflow.core.mixtures import (
     Basis,
+    SentModels,
     basis_bytes,
     basis_of,
     expanded,
@@ -71,6 +72,11 @@ def states(model: Model, count: int = 3) -> list[ModelState]:
 def basis(kind: str) -> Basis:
     model = small(kind)
     return basis_of(model, states(model))
+
+
+def sent_models(kind: str) -> SentModels:
+    model = small(kind)
+    return SentModels(model, states(model))
 
 
 def own_logits(basis: Basis, x: Tensor, at: Tensor | None = None) -> Logits:
@@ -332,7 +338,7 @@ def test_a_sample_of_no_weight_does_not_count() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_their_cheapest_form_samples_have_the_same_losses_and_derivatives(kind: str) -> None:
     some, (x, y, counts) = basis(kind), batch(kind, 6)
-    cheaper, inputs = some.for_samples(x)
+    cheaper, inputs = sent_models(kind).for_samples(x)
     asked = torch.stack([*CORNERS, ALPHA])
     assert_near(sample_losses(cheaper, asked, inputs, y), sample_losses(some, asked, x, y))
     ours = expanded(cheaper, ALPHA, inputs, y, counts)
@@ -341,7 +347,7 @@ def test_in_their_cheapest_form_samples_have_the_same_losses_and_derivatives(kin
 
 def test_a_text_model_is_restricted_to_the_words_that_occur() -> None:
     some, (x, _, _) = basis("embedding"), batch("embedding", 3)
-    smaller, renumbered = some.for_samples(x)
+    smaller, renumbered = sent_models("embedding").for_samples(x)
     words = len(set(x.flatten().tolist()) | {0})
     assert smaller.thetas.shape[1] == some.thetas.shape[1] - (50 - words) * 6
     assert int(renumbered.max()) == words - 1
@@ -364,6 +370,33 @@ def test_other_models_and_samples_stay_as_they_are() -> None:
     same, rows = some.for_samples(x)
     assert same is some
     assert rows is x
+
+
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_words_are_received_as_they_are_in_the_whole_table(compression: Compression) -> None:
+    """To the bit: 8-bit units are those of whole tensors, whichever words are asked about."""
+    model = tiny("embedding")
+    models = [start(model, seed) for seed in range(3)]
+    whole = basis_of(model, received(models, model.layout, compression))
+    x, _, _ = batch("embedding", 3)
+    some, renumbered = SentModels(model, models, compression).for_samples(x)
+    words = sorted(set(x.flatten().tolist()) | {0})
+    assert torch.equal(torch.tensor(words)[renumbered], x)
+    table = 50 * 6
+    rows = whole.thetas[:, :table].view(3, 50, 6)[:, words].flatten(1)
+    assert torch.equal(some.thetas, torch.cat([rows, whole.thetas[:, table:]], 1))
+
+
+def test_models_that_arrived_in_bfloat16_are_made_whole_where_they_are_used() -> None:
+    for kind in ("embedding", "mlp"):
+        model = small(kind)
+        models = [start(model, seed) for seed in range(3)]
+        x = inputs(kind, 4) if kind == "embedding" else torch.ones(4, 5)
+        halved = [state._replace(theta=state.theta.bfloat16()) for state in models]
+        ours, _ = SentModels(model, halved).for_samples(x)
+        theirs, _ = SentModels(model, models, "bf16").for_samples(x)
+        assert torch.equal(ours.thetas, theirs.thetas)
+        assert ours.thetas.dtype == torch.float32
 
 
 # --- sending a basis -----------------------------------------------------------------------------

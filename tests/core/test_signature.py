@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from ebbflow.core.signature import (
     DISTANCES,
     Distance,
+    distances_to_all,
     inner_product,
     nearly_uniform,
     normalised,
@@ -209,3 +210,23 @@ def test_one_weight_beyond_the_tolerance_is_not_nearly_uniform(count: int, more:
 
 def test_a_single_session_is_no_average() -> None:
     assert not nearly_uniform([1.0])
+
+
+# --- to many at once -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=25)
+@given(seed=seeds, zeros=st.sets(st.integers(0, 9)), tensors=st.sets(st.sampled_from([0, 12, 15])))
+def test_distances_to_many_are_those_to_each(
+    name: str, seed: int, zeros: set[int], tensors: set[int]
+) -> None:
+    """Also where whole vectors are zero, or single tensors of all of them."""
+    vectors = torch.stack([signature(seed + k) for k in range(10)])
+    vectors[sorted(zeros)] = 0
+    for first in tensors:
+        vectors[:, first : first + 6] = 0
+    for one in (vectors[0], signature(seed, "b")):
+        found = distances_to_all(name, one, vectors.double().split(4), LAYOUT)
+        each = [DISTANCES[name](one, other, LAYOUT) for other in vectors]
+        assert found == pytest.approx(each, rel=1e-12, abs=1e-12)  # float64 rounding

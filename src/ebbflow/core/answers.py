@@ -23,7 +23,7 @@ from ebbflow.core.types import Indices
 class AskedSample(NamedTuple):
     """Samples that are asked about together, and what each of them counts.
 
-    ``basis`` and ``x`` are in the form in which questions are cheapest (`Basis.for_samples`).
+    ``basis`` and ``x`` are in the form in which questions are cheapest (`SentModels.for_samples`).
     """
 
     basis: Basis

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch.nn import functional
 from ebbflow.core.algorithm import cross_entropy_slope
 from ebbflow.core.survey import Compression
 from ebbflow.core.tasks import expanded_loss
-from ebbflow.core.types import Labels, Layout, Model, ModelState, Output
+from ebbflow.core.types import BagOfWords, Labels, Layout, Model, ModelState, Output
 from ebbflow.core.vector import not_negative, unflatten
 
 ROWS = 512  # the most samples in one forward pass
@@ -61,7 +62,7 @@ class Basis:
         """Return the buffers of a mixture, for which no weight is negative."""
         return not_negative(alpha) @ self.buffers
 
-    def to(self, device: torch.device) -> Basis:
+    def to(self, device: torch.device | str) -> Basis:
         """Return the basis on a device."""
         return replace(self, thetas=self.thetas.to(device), buffers=self.buffers.to(device))
 
@@ -69,24 +70,15 @@ class Basis:
         """Return the basis and the samples in the form in which questions about them are cheapest.
 
         Where logits are linear in theta, the logits of a mixture are the mixture of the models'
-        logits, which are computed once. A text model is restricted to the words that occur. Other
-        models and samples are returned as they are.
+        logits, which are computed once. Other models and samples are returned as they are; for text
+        models see `SentModels`.
         """
-        if self.model.hints.linear:
-            corners = torch.eye(len(self.thetas)).to(self.thetas)
-            with torch.no_grad():
-                each = torch.stack([self.logits(corner, x) for corner in corners], -1)
-            return replace(self, evaluated=True), each
-        bag = self.model.hints.bag_of_words
-        if bag is None:
+        if not self.model.hints.linear:
             return self, x
-        words, (renumbered,), smaller = bag.subset([x])
-        table = bag.vocabulary * bag.width
-        rows = self.thetas[:, :table].view(len(self.thetas), bag.vocabulary, bag.width)
-        kept = rows[:, words.to(rows.device)].flatten(1)
-        thetas = torch.cat([kept, self.thetas[:, table:]], dim=1)
-        smaller = replace(smaller, task=self.model.task)
-        return Basis(smaller, thetas, self.buffers), renumbered
+        corners = torch.eye(len(self.thetas)).to(self.thetas)
+        with torch.no_grad():
+            each = torch.stack([self.logits(corner, x) for corner in corners], -1)
+        return replace(self, evaluated=True), each
 
 
 def basis_of(model: Model, states: Sequence[ModelState]) -> Basis:
@@ -95,27 +87,101 @@ def basis_of(model: Model, states: Sequence[ModelState]) -> Basis:
     return Basis(model, thetas, torch.stack([state.buffers for state in states]))
 
 
+@dataclass(frozen=True)
+class SentModels:
+    """Models that a survey sends, from which devices make the basis for their own samples.
+
+    Of a text model only the words that occur in the samples are needed: nothing of the table's size
+    is rounded, stacked or mixed.
+
+    Attributes:
+        model: The model's functions.
+        states: The models; those that were sent in bfloat16 may still be of that type.
+        compression: How devices receive them.
+        device: Where questions are answered.
+    """
+
+    model: Model
+    states: Sequence[ModelState]
+    compression: Compression = "fp32"
+    device: torch.device | str = "cpu"
+
+    def for_samples(self, x: Tensor) -> tuple[Basis, Tensor]:
+        """Return the basis and the samples in the form in which questions about them are cheapest.
+
+        A text model is restricted to the words that occur; see `Basis.for_samples` for others.
+        """
+        bag = self.model.hints.bag_of_words
+        if bag is None:
+            return self._whole.for_samples(x)
+        words, (renumbered,), smaller = bag.subset([x])
+        some = [_with_words(state, bag, words) for state in self.states]
+        smaller = replace(smaller, task=self.model.task)
+        there = received(some, smaller.layout, self.compression, self._units)
+        return basis_of(smaller, there).to(self.device), renumbered
+
+    @cached_property
+    def _whole(self) -> Basis:
+        layout = self.model.layout
+        states = [_in_float(state) for state in self.states]
+        return basis_of(self.model, received(states, layout, self.compression)).to(self.device)
+
+    @cached_property
+    def _units(self) -> list[list[Tensor]]:
+        return [] if self.compression != "int8" else _units(self.states, self.model.layout)
+
+
+def _with_words(state: ModelState, bag: BagOfWords, words: Tensor) -> ModelState:
+    """Return a text model with some rows of its table."""
+    table, tail = torch.tensor_split(state.theta, [bag.vocabulary * bag.width])
+    rows = table.view(bag.vocabulary, bag.width)[words.to(table.device)]
+    return _in_float(state._replace(theta=torch.cat([rows.flatten(), tail])))
+
+
+def _in_float(state: ModelState) -> ModelState:
+    rounded = state.theta.dtype == torch.bfloat16
+    return state._replace(theta=state.theta.float()) if rounded else state
+
+
 def received(
-    states: Sequence[ModelState], layout: Layout, compression: Compression
+    states: Sequence[ModelState],
+    layout: Layout,
+    compression: Compression,
+    units: Sequence[Sequence[Tensor]] = (),
 ) -> list[ModelState]:
     """Return a basis as devices receive it.
 
     In 8 bits, a difference from the first model is rounded to a multiple of its tensor's largest
-    entry over 127. Buffers are few, and sent as they are.
+    entry over 127. These ``units``, of every model but the first and every tensor, are given where
+    the models are only parts of those that are sent. Buffers are few, and sent as they are.
     """
     if compression == "fp32":
         return list(states)
     if compression == "bf16":
         return [state._replace(theta=state.theta.bfloat16().to(state.theta)) for state in states]
+    units = units or _units(states, layout)
     first = states[0].theta.bfloat16().to(states[0].theta)
-    thetas = [first] + [first + _eight_bits(s.theta - first, layout) for s in states[1:]]
+    thetas = [first]
+    for state, of_tensors in zip(states[1:], units, strict=True):
+        thetas.append(first + _eight_bits(state.theta - first, layout, of_tensors))
     return [state._replace(theta=theta) for state, theta in zip(states, thetas, strict=True)]
 
 
-def _eight_bits(difference: Tensor, layout: Layout) -> Tensor:
+def _units(states: Sequence[ModelState], layout: Layout) -> list[list[Tensor]]:
+    """Return the largest entry over 127 of each tensor of every model less the first one."""
+    first = states[0].theta.bfloat16().to(states[0].theta)
+    return [
+        [
+            tensor.abs().amax() / 127 if tensor.numel() else torch.tensor(1.0)
+            for tensor in unflatten(state.theta - first, layout).values()
+        ]
+        for state in states[1:]
+    ]
+
+
+def _eight_bits(difference: Tensor, layout: Layout, units: Sequence[Tensor]) -> Tensor:
     parts = []
-    for tensor in unflatten(difference, layout).values():
-        unit = tensor.abs().amax() / 127 if tensor.numel() else torch.tensor(1.0)
+    for tensor, unit in zip(unflatten(difference, layout).values(), units, strict=True):
         rounded = torch.round(tensor / unit) * unit if unit > 0 else tensor
         parts.append(rounded.reshape(-1))
     return torch.cat(parts) if parts else difference

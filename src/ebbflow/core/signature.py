@@ -8,7 +8,7 @@ of G depends on the rate, the model and the steps, and can be 0.003 or 30.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -75,6 +75,62 @@ DISTANCES: dict[str, Distance] = {
     "normalised": normalised,
     "inner_product": inner_product,
 }
+
+
+# --- from one signature to many ------------------------------------------------------------------
+
+
+def raw_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    """Return `raw` distances to every one of ``rows [n, P]``."""
+    return torch.linalg.vector_norm(rows.sub_(a.double()), dim=1)
+
+
+def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    """Return `per_tensor` distances to every one of ``rows [n, P]``."""
+    total = torch.zeros(len(rows), dtype=torch.float64)
+    count = torch.zeros(len(rows), dtype=torch.float64)
+    for name, where in layout.slices().items():
+        if "bias" in name:
+            continue
+        left, right = a[where].double(), rows[:, where]
+        norm, norms = torch.linalg.vector_norm(left), torch.linalg.vector_norm(right, dim=1)
+        # Where both are zero, nothing is added.
+        total += torch.linalg.vector_norm(_units(right, norms).sub_(_unit(left, norm)), dim=1)
+        count += (norms > 0) | (norm > 0)
+    return total / count.clamp(min=1)
+
+
+def normalised_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    """Return `normalised` distances to every one of ``rows [n, P]``."""
+    return torch.linalg.vector_norm(_units(rows).sub_(_unit(a.double())), dim=1)
+
+
+def inner_product_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    """Return `inner_product` distances to every one of ``rows [n, P]``."""
+    some = rows.any(1)
+    apart = 1.0 - _units(rows) @ _unit(a.double())
+    return apart if a.any() else torch.where(some, apart, 0.0)
+
+
+def _units(rows: Tensor, norms: Tensor | None = None) -> Tensor:
+    """Bring the rows to unit length, and return them."""
+    norms = torch.linalg.vector_norm(rows, dim=1) if norms is None else norms
+    return rows.div_(torch.where(norms > 0, norms, 1.0).unsqueeze(1))
+
+
+TO_ALL: dict[str, Callable[[Tensor, Tensor, Layout], Tensor]] = {
+    "per_tensor": per_tensor_to_all,
+    "raw": raw_to_all,
+    "normalised": normalised_to_all,
+    "inner_product": inner_product_to_all,
+}
+"""Distances from one signature to the rows of a matrix, which is float64 and overwritten: those of
+`DISTANCES` up to rounding, and many times sooner where signatures are short."""
+
+
+def distances_to_all(name: str, a: Tensor, blocks: Iterable[Tensor], layout: Layout) -> list[float]:
+    """Return the distances from one signature to the rows of several matrices, overwriting them."""
+    return [apart for rows in blocks for apart in TO_ALL[name](a, rows, layout).tolist()]
 
 
 def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.float64]:

@@ -76,6 +76,22 @@ def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:
     return ModelState(theta, buffers)
 
 
+def mix_rows(blocks: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the weighted sum of the rows of several matrices, one after another, as one vector.
+
+    All are float64, as the sums of `mix` are. Products of whole matrices pay for many models.
+
+    >>> mix_rows([torch.eye(2).double(), torch.ones(1, 2).double()], [0.25, 0.5, 0.25])
+    tensor([0.5000, 0.7500], dtype=torch.float64)
+    """
+    left = torch.tensor(weights, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for rows in blocks:
+        total = total + left[: len(rows)] @ rows
+        left = left[len(rows) :]
+    return total
+
+
 def not_negative(weights: Tensor) -> Tensor:
     """Return weights with the negative ones set to zero, and the others scaled to add up to one.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ebbflow.core.answers import AskedSample, sampled_rows
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.inputs import prepared
-from ebbflow.core.mixtures import Basis, basis_of
+from ebbflow.core.mixtures import SentModels
 from ebbflow.core.survey import Array, Half
 from ebbflow.core.types import Examples, Model, ModelState
 from ebbflow.flower.node import NodeDisk
@@ -43,12 +43,12 @@ def models_record(states: list[ModelState], compression: str) -> ArrayRecord:
 
 
 def models_of(named: dict[str, Tensor]) -> list[ModelState]:
-    """Return a survey's models as a device sees them."""
+    """Return a survey's models as a device has received them."""
     states = []
     for place in range(len(named) // 2):
         theta, buffers = named[f"{place}/{THETA}"], named[f"{place}/{BUFFERS}"]
         if theta.dtype == torch.int16:
-            theta = theta.view(torch.bfloat16).float()
+            theta = theta.view(torch.bfloat16)
         states.append(ModelState(theta, buffers))
     return states
 
@@ -67,11 +67,11 @@ def answered(
     if kind == "basis":
         disk.keep_models(asked.session, tensors(content.array_records["models"]))
         return _reply(asked, asked.label_counts(classes))
-    basis = basis_of(model, models_of(disk.models(asked.session)))
+    sent = SentModels(model, models_of(disk.models(asked.session)))
     half = cast(Half, config["half"])
-    sample = asked.sample(basis, half)
+    sample = asked.sample(sent, half)
     if kind == "losses":
-        mixtures = _numbers(config, "mixtures").reshape(-1, len(basis.thetas))
+        mixtures = _numbers(config, "mixtures").reshape(-1, len(sent.states))
         sums = sample.losses(list(mixtures))
         return _reply(
             asked,
@@ -109,17 +109,17 @@ class _Asked:
         self.count = count
         self._rows = sampled_rows(seed, self.session, device, count, _whole(config, "samples"))
 
-    def sample(self, basis: Basis, half: Half) -> AskedSample:
+    def sample(self, sent: SentModels, half: Half) -> AskedSample:
         """Return the samples of a half, with what each of them counts."""
         at = torch.from_numpy(self._rows[half])
         x = prepared(self._examples.x[at], self._examples.pixels)
         y = self._examples.y[at]
-        simplest, x = basis.for_samples(x)
+        basis, x = sent.for_samples(x)
         weights = np.full(len(at), self.count / len(at))
         factors = _numbers(self._config, "factors")
         if len(factors):
             weights = weights * factors[y.numpy()]
-        return AskedSample(simplest, x, y, torch.from_numpy(weights).to(basis.thetas))
+        return AskedSample(basis, x, y, torch.from_numpy(weights).to(basis.thetas))
 
     def label_counts(self, classes: int | None) -> dict[str, list[float]]:
         """Return what the samples of each half count together, by label."""

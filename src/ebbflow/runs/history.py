@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -140,11 +139,11 @@ class _Shape(NamedTuple):
 
 
 class StoredSession(PastSession):
-    """A past session on disk; only the numbers of its devices are in memory, once asked for.
+    """A past session on disk, of which nothing is in memory.
 
-    ``model``, ``signature`` and ``sketch`` map the file, read it and close it again, so that an
-    entry may be deleted at any time. They return copies, because the tensors of a file
-    are not in the order of a flat vector; a few MiB of copies are remembered.
+    ``model``, ``signature``, ``sketch`` and ``devices`` map the file, read it and close it again,
+    so that an entry may be deleted at any time. They return copies, because the tensors of a file
+    are not in the order of a flat vector; a few MiB of copies of vectors are remembered.
     """
 
     def __init__(
@@ -155,12 +154,11 @@ class StoredSession(PastSession):
         *,
         signed: bool,
         started: bool,
-        members: Sequence[int] | None,
+        members: tuple[int, ...] | None,
     ) -> None:
         object.__setattr__(self, "number", number)
         self._file, self._shape, self._signed, self._started = file, shape, signed, started
-        # None until they are read from the file; then in eight bytes each.
-        self._members = members if members is None else array("q", members)
+        self._members = members  # None if they are in the file
 
     def __repr__(self) -> str:
         return f"StoredSession({self.number}, {str(self._file.path)!r})"
@@ -197,10 +195,10 @@ class StoredSession(PastSession):
     @property
     def devices(self) -> tuple[int, ...]:
         """The devices that were there, if they are known."""
-        if self._members is None:
-            with self._file.tensors() as tensors:
-                self._members = array("q", tensors.get_tensor(MEMBERS).tolist())
-        return tuple(self._members)
+        if self._members is not None:
+            return self._members
+        with self._file.tensors() as tensors:
+            return tuple(tensors.get_tensor(MEMBERS).tolist())
 
     def _model(self, prefix: str) -> ModelState:
         return ModelState(

@@ -22,6 +22,7 @@ from ebbflow.core import sketch
 from ebbflow.core.algorithm import Broadcast, Population
 from ebbflow.core.evaluate import parts
 from ebbflow.core.inputs import prepared
+from ebbflow.core.stacks import LONG, STACKED_BYTES
 from ebbflow.core.tensor_files import stored_size
 from ebbflow.core.types import Layout, Session, State
 from ebbflow.data.schedule import drawn_count
@@ -37,7 +38,7 @@ FLOAT = 4
 LOOKED_AT = 20
 """Sessions whose events are measured; the others are taken to be like them."""
 RECENT_BYTES = 64 * 2**20
-"""What is remembered of histories on disk at most."""
+"""What is remembered of histories on disk at most, besides what starts stack of a long past."""
 LIBRARIES = 32 * 2**20
 """What torch and its threads set aside when they first train."""
 MAPPED_VECTORS, LONE_VECTORS = 28, 10
@@ -353,7 +354,9 @@ def _memory(
         "methods": sum((6 + config.pilot.sessions) * vector + 2 * server for server in servers),
         # Those before a round and those after it.
         "device states": sum(2 * min(limit, round(size * trained.remembered)) for size in clients),
-        "history": READ_VECTORS * vector + (min(RECENT_BYTES, history) if in_folder else history),
+        "history": READ_VECTORS * vector
+        + (min(RECENT_BYTES, history) if in_folder else history)
+        + (min(STACKED_BYTES, history) if len(world.sessions) > LONG else 0),
         # The last checkpoint is read once more when the run has finished.
         "checkpoint": 2 * checkpoint if in_folder else 0,
         "training": _training(world, len(methods), trained.most) if on_cpu else 0,

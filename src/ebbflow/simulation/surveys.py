@@ -23,7 +23,7 @@ from ebbflow.core.answers import (
 )
 from ebbflow.core.counters import Cost, charged
 from ebbflow.core.inputs import prepared
-from ebbflow.core.mixtures import basis_bytes, basis_of, expansion_passes, received
+from ebbflow.core.mixtures import SentModels, basis_bytes, expansion_passes
 from ebbflow.core.rng import generator
 from ebbflow.core.survey import Array, Expansion, Half, LossSums, SurveyPlan
 from ebbflow.core.types import Indices, ModelState, Session
@@ -142,17 +142,15 @@ class SimulatedPanel:
                     for picked, weights in group:
                         counts += np.bincount(labels[picked], weights, classes)
             factors = label_factors(counts, plan.balance)
-        layout = world.model.layout
-        basis = basis_of(world.model, received(models, layout, plan.compression))
-        basis = basis.to(examples.x.device)
+        sent = SentModels(world.model, models, plan.compression, examples.x.device)
 
         def sample(part: _Rows) -> AskedSample:
             picked, counts = part
             at = torch.from_numpy(picked).to(examples.x.device)
             x, y = prepared(examples.x[at], examples.pixels), examples.y[at]
-            simplest, x = basis.for_samples(x)
+            basis, x = sent.for_samples(x)
             balanced = counts * factors[y.cpu().numpy()] if labelled else counts
-            return AskedSample(simplest, x, y, torch.from_numpy(balanced).to(basis.thetas))
+            return AskedSample(basis, x, y, torch.from_numpy(balanced).to(basis.thetas))
 
         return {
             half: [[sample(part) for part in group] for group in of_groups]

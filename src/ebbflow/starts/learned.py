@@ -19,6 +19,7 @@ from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
+from ebbflow.starts.attendance import Attendance
 from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.mixing import Search, best_mixture
 from ebbflow.starts.strangers import PartOfBasis, without_strangers
@@ -64,9 +65,10 @@ def learned(
         negative: Whether weights may be negative: "go on, and add what that session learnt".
     """
     plan = SurveyPlan(devices, samples, groups, balance, compression)
+    attendance = Attendance()
 
     def choose(situation: Situation) -> StartingPoint:
-        basis = basis_models(situation, models)
+        basis = basis_models(situation, models, attendance)
         names = list(basis)
         if len(basis) == 1:
             return StartingPoint(situation.carried, kept=situation.carried)
@@ -104,21 +106,17 @@ def learned(
     return Start(choose)
 
 
-def basis_models(situation: Situation, most: int) -> dict[str, ModelState]:
+def basis_models(
+    situation: Situation, most: int, attendance: Attendance | None = None
+) -> dict[str, ModelState]:
     """Return the models to mix by name, the most promising first; none occurs twice.
 
     Carried plus (final - start) of a past session is "go on, and add what that session learnt". So
     past sessions come in pairs, those first whose devices have most in common with this session's.
-    The last session's start shows in which direction it has just moved.
+    The last session's start shows in which direction it has just moved. ``attendance`` remembers
+    from session to session who was there.
     """
-    here = set(situation.devices)
-
-    def closeness(past: PastSession) -> tuple[float, int]:
-        there = past.devices
-        both = len(here.intersection(there))
-        return both / max(1, len(here) + len(there) - both), past.number
-
-    nearest = sorted(situation.past, key=closeness, reverse=True)
+    nearest = (attendance or Attendance()).nearest(situation.past, situation.devices)
     pairs = (model for past in nearest for model in _pair_of(past))
     ordered: Iterator[tuple[str, Read]] = chain(
         [("carried", lambda: situation.carried)],

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ebbflow.core.survey import Array, Expansion, Half, LossSums, Panel
@@ -20,6 +21,8 @@ from ebbflow.core.types import ModelState
 
 STRANGE = 0.1
 """The share of a model's squared length below which the server's own models do not explain it."""
+PIECE = 2**16
+"""Entries of all vectors that are multiplied at a time: a copy in double precision fits a cache."""
 
 
 def without_strangers(
@@ -30,8 +33,8 @@ def without_strangers(
     The devices are asked only if a model is unlike the server's own ones. ``fresh`` is the place of
     the initial model; without it nobody can tell.
     """
-    thetas = [model.theta for model in own]
-    unlike = [k for k, model in enumerate(basis) if explained(model.theta, thetas) < STRANGE]
+    shares = explained_shares([model.theta for model in basis], [model.theta for model in own])
+    unlike = [k for k, share in enumerate(shares) if share < STRANGE]
     places = range(len(basis))
     if not unlike or fresh is None:
         return list(places)
@@ -49,23 +52,43 @@ def explained(theta: Tensor, own: Sequence[Tensor]) -> float:
     >>> round(explained(tensor([3.0, 4.0]), [tensor([2.0, 0.0]), zeros(2)]), 6)
     0.36
     """
-    # In double precision, where the square of no float32 is infinite: models may have diverged.
-    vector = theta.double()
-    length = float(vector @ vector)
-    if not np.isfinite(length):
-        return 0.0
+    return explained_shares([theta], own)[0]
+
+
+def explained_shares(thetas: Sequence[Tensor], own: Sequence[Tensor]) -> list[float]:
+    """Return the same for several vectors.
+
+    Of inner products alone, each piece of all vectors read once: models may be large.
+    """
+    products = inner_products([*own, *thetas])
+    lengths = products.diagonal()
+    has_length = np.isfinite(lengths[: len(own)]) & (lengths[: len(own)] > 0)
+    others = np.flatnonzero(has_length)
     # At unit length, so that a huge model does not hide the direction of a small one.
-    others = [one.double() / one.double().norm() for one in own if _has_length(one)]
-    # Of inner products alone: models may be large.
-    products = np.array([[float(one @ other) for other in others] for one in others])
-    along = np.array([float(one @ vector) for one in others])
-    inside = along @ np.linalg.lstsq(products, along, rcond=1e-6)[0] if others else 0.0
-    return float(inside) / length if length else 1.0
+    units = np.sqrt(lengths[others])
+    among = products[np.ix_(others, others)] / np.outer(units, units)
+    shares = []
+    for k in range(len(own), len(products)):
+        if not np.isfinite(lengths[k]):
+            shares.append(0.0)
+            continue
+        along = products[others, k] / units
+        inside = along @ np.linalg.lstsq(among, along, rcond=1e-6)[0] if len(others) else 0.0
+        shares.append(float(inside / lengths[k]) if lengths[k] else 1.0)
+    return shares
 
 
-def _has_length(vector: Tensor) -> bool:
-    """Whether a vector points anywhere: it is finite, and not zero."""
-    return 0 < float(vector.abs().max()) < float("inf")
+def inner_products(vectors: Sequence[Tensor]) -> Array:
+    """Return the inner products of all pairs of some vectors.
+
+    In double precision, where the square of no float32 is infinite: models may have diverged.
+    """
+    products = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
+    for pieces in zip(*(torch.split(vector, PIECE) for vector in vectors), strict=True):
+        rows = torch.stack(pieces).double()
+        products += (rows @ rows.T).cpu()
+    found: Array = products.numpy()
+    return found
 
 
 class PartOfBasis:

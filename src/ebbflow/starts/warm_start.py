@@ -8,7 +8,14 @@ from typing import Literal
 from ebbflow.core import sketch, vector
 from ebbflow.core.errors import unknown
 from ebbflow.core.ranges import Scale
-from ebbflow.core.signature import DISTANCES, nearly_uniform, similarity_weights
+from ebbflow.core.signature import (
+    DISTANCES,
+    TO_ALL,
+    distances_to_all,
+    nearly_uniform,
+    similarity_weights,
+)
+from ebbflow.core.stacks import PastModels, Stack, is_long
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.types import Layout
 
@@ -39,6 +46,8 @@ def warm_start(
     def sketches(layout: Layout) -> sketch.SketchTable:
         return sketch.SketchTable(sketch.plan(layout, distance))
 
+    signatures, models = Stack(lambda session: session.required_signature), PastModels()
+
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
         displacement = situation.probe(pilot).theta - pilot.theta
@@ -49,7 +58,10 @@ def warm_start(
         def measure(i: int) -> float:
             return DISTANCES[distance](displacement, past[i].required_signature, layout)
 
-        if signature == "exact":
+        if signature == "exact" and is_long(past) and distance in TO_ALL:
+            blocks = signatures.blocks(past)
+            distances = dict(enumerate(distances_to_all(distance, displacement, blocks, layout)))
+        elif signature == "exact":
             distances = {i: measure(i) for i in range(len(past))}
         else:
             bounds = sketches(layout).lower_bounds(displacement, past)
@@ -57,10 +69,10 @@ def warm_start(
         weights = dict.fromkeys(range(len(past)), 0.0)
         measured = similarity_weights(list(distances.values()), scale).tolist()
         weights |= zip(distances, measured, strict=True)
-        # Only models with a weight are read, one by one: the past may be larger than memory.
+        # Only models with a weight are read, a few at a time: the past may be larger than memory.
         counting = vector.counting(list(weights.values()))
         return StartingPoint(
-            vector.mix((past[i].model for i in counting), [weights[i] for i in counting]),
+            models.mixture(past, counting, [weights[i] for i in counting]),
             {past[i].number: weight for i, weight in weights.items()},
             {past[i].number: apart for i, apart in distances.items()},
             displacement,
