@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from chang2025.cells import Cell, digest
+from chang2025.cells import Cell
 from chang2025.folders import RUNS
 from chang2025.results import kept_capabilities, result_digest, write_result
 from ebbflow.core.errors import EbbflowError
@@ -25,6 +25,7 @@ from ebbflow.core.processor import instructions
 from ebbflow.runs.configuration import read_config
 from ebbflow.runs.environment import other_instructions
 from ebbflow.runs.records import CONFIG
+from ebbflow.sweeps.digests import digest
 
 
 def is_done(cell: Cell, results: Path) -> bool:
