@@ -103,7 +103,9 @@ def _cluster_there(ray: Any) -> bool:
     """Whether a cluster is named in the environment, or was started on this machine."""
     from ray._private import services  # noqa: PLC0415 - what ray.init itself asks
 
-    return bool(os.environ.get("RAY_ADDRESS")) or bool(services.find_gcs_addresses())
+    return bool(os.environ.get("RAY_ADDRESS")) or bool(
+        services.find_gcs_addresses()  # type: ignore[no-untyped-call]
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from ebbflow.sweeps.plan import Plan, SweepCell
 
 TABLES = ("base", "grid", "cells")
 """What a sweep's file has and the configuration of a run has not."""
-CHECKPOINT = 5.0
+CHECKPOINT = 1.0
 """Seconds after which a cell is saved again, unless the user says otherwise: workers come and go
 more often than people start runs."""
 PATHS = ("data.test", "lr.file", "model.weights", "schedule.file")
