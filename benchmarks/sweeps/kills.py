@@ -89,9 +89,7 @@ def one_trial(
     sweep: SweepFolder, single: dict[str, bytes], joining: int, draw: random.Random, say: Say
 ) -> dict[str, Any]:
     """Let two workers compute a sweep, killed three times each, and others join half-way."""
-    workers = [
-        KilledWorker(sweep.path, random.Random(draw.random()), KILLS, say) for _ in range(2)
-    ]
+    workers = [KilledWorker(sweep.path, random.Random(draw.random()), KILLS, say) for _ in range(2)]
     began = time.monotonic()
     for worker in workers:
         worker.start()

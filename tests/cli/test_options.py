@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbflow.cli import values
 from ebbflow.cli.spelling import OTHER
 from ebbflow.core import seed_lists
 from ebbflow.core.errors import EbbflowError

@@ -68,6 +68,8 @@ def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failur
     state: State = "stopped"
     try:
         jobs.compute(name, stop)
+        if not jobs.is_done(name):  # or it would be computed again and again
+            raise RuntimeError(f"{name} was computed, and is not done")
         state = "done"
     except (RunStoppedError, KeyboardInterrupt):
         pass

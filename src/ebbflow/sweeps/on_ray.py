@@ -31,6 +31,8 @@ CLAIM_PATIENCE = 120.0
 """Seconds to wait for a process whose node is gone, but which is not: it holds the cell's lock."""
 ROOM_INTERVAL = 5.0
 """Seconds between two looks whether there is memory for a cell."""
+OWN_MEMORY = 200 * 2**20
+"""Bytes that Ray's own libraries take in a process that computes a cell."""
 LOCAL = "local"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,6 +69,8 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
 def _imported() -> Any:
     """Return the module ray, which reports nothing to anybody."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # What a later version will do anyway; until it is said, Ray warns.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray  # noqa: PLC0415 - large, and not always there
     except ImportError:
@@ -164,7 +168,7 @@ def resources(cell: SweepCell, memory: int | None) -> dict[str, Any]:
     engine = cell.settings.get("engine", {})
     needed: dict[str, Any] = {"num_cpus": int(engine.get("workers") or 1)}
     if memory is not None:
-        needed["memory"] = memory
+        needed["memory"] = memory + OWN_MEMORY
     if str(cell.settings.get("device", "cpu")).startswith("cuda"):
         needed["num_gpus"] = 1
     return needed
