@@ -10,7 +10,7 @@ from ebbflow import experiment
 from ebbflow.runs.records import METRICS
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.folder import SweepFolder
-from ebbflow.sweeps.plan import Plan
+from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 from ebbflow.sweeps.starting import prepared, write
 
@@ -45,7 +45,7 @@ seeds = "{seeds}"
 
 
 def planned(folder: Path, rounds: int = 40, seeds: str = "1-3") -> SweepFolder:
-    """Plan the sweep in a folder, which no worker has begun with."""
+    """SweepPlan the sweep in a folder, which no worker has begun with."""
     file = folder.with_suffix(".toml")
     file.write_text(SWEEP.format(rounds=rounds, seeds=seeds))
     sweep = SweepFolder(folder)
@@ -53,7 +53,7 @@ def planned(folder: Path, rounds: int = 40, seeds: str = "1-3") -> SweepFolder:
     return sweep
 
 
-def single_runs(plan: Plan, folder: Path, say: Say) -> dict[str, bytes]:
+def single_runs(plan: SweepPlan, folder: Path, say: Say) -> dict[str, bytes]:
     """Run every cell by itself, as `ebbflow compare` does; return what it records of its rounds."""
     found = {}
     for cell in plan.cells:

@@ -1,4 +1,4 @@
-"""Runs cells as a sweep: claimed by lock, each in a process of its own, by any number of workers."""
+"""Runs cells as a sweep: claimed by lock, each in a process of its own, by several workers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ebbflow.core.malloc import use_one_arena
 from ebbflow.sweeps.claims import Claims
-from ebbflow.sweeps.computing import Ending, compute_cell
+from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.jobs import Jobs
 
 PATIENCE = 10.0
@@ -68,7 +68,7 @@ class CellProcess:
         with suppress(OSError, ValueError):
             self._process.kill()
 
-    def ending(self) -> Ending | str:
+    def ending(self) -> CellEnding | str:
         """Return how the process ended, or what it died of."""
         self._process.join()
         code = int(self._process.exitcode)
@@ -76,7 +76,7 @@ class CellProcess:
         if code < 0:
             return f"signal {-code}"
         try:
-            return Ending(code)
+            return CellEnding(code)
         except ValueError:
             return f"exit code {code}"
 
@@ -98,7 +98,7 @@ def _give_up(jobs: Jobs, name: str) -> None:
         how = f"asked to stop, and no round was over {PATIENCE:g} seconds later"
         Claims(jobs.folder).note_end(name, os.getpid(), "stopped", how)
     finally:
-        os._exit(Ending.STOPPED)
+        os._exit(CellEnding.STOPPED)
 
 
 class Leaving:

@@ -19,7 +19,7 @@ MOST_DEATHS = 3
 """How often a cell's process may die in a row before it has saved anything."""
 
 
-class Ending(IntEnum):
+class CellEnding(IntEnum):
     """How an attempt at a cell ended; the exit code of its process."""
 
     DONE = 0
@@ -31,7 +31,7 @@ class Ending(IntEnum):
 
 def compute_cell(
     jobs: Jobs, name: str, stop: Stop, patience: float = locks.PATIENCE, cores: int = 0
-) -> Ending:
+) -> CellEnding:
     """Compute a cell in this process, unless another one has it.
 
     Args:
@@ -43,26 +43,26 @@ def compute_cell(
     """
     claim = Claims(jobs.folder).take(name, jobs.run_folder(name), patience)
     if claim is None:
-        return Ending.TAKEN
+        return CellEnding.TAKEN
     with claim:
         if jobs.is_done(name):
-            return Ending.DONE
+            return CellEnding.DONE
         failures = Failures(jobs.folder)
         if name in failures:
-            return Ending.FAILED
+            return CellEnding.FAILED
         if len(claim.deaths) >= MOST_DEATHS:
             failures.write(name, EbbflowError(death_sentence(claim.deaths)))
-            return Ending.FAILED
+            return CellEnding.FAILED
         room = Room(jobs.folder)
         if not room.reserve(name, jobs.need(name), cores):
-            return Ending.NO_ROOM
+            return CellEnding.NO_ROOM
         try:
             return _attempted(jobs, name, stop, claim, failures)
         finally:
             room.release()
 
 
-def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failures) -> Ending:
+def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failures) -> CellEnding:
     claim.begin()
     began = time.monotonic()
     state: State = "stopped"
@@ -79,7 +79,7 @@ def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failur
     finally:
         seconds = round(time.monotonic() - began, 2)
         claim.conclude(state, {"seconds": seconds, **usage()})
-    return {"done": Ending.DONE, "failed": Ending.FAILED}.get(state, Ending.STOPPED)
+    return {"done": CellEnding.DONE, "failed": CellEnding.FAILED}.get(state, CellEnding.STOPPED)
 
 
 def death_sentence(deaths: Sequence[Attempt]) -> str:

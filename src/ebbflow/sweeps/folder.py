@@ -16,7 +16,7 @@ from ebbflow.sweeps.estimates import FILE as ESTIMATES
 from ebbflow.sweeps.estimates import CellEstimate, read_estimates, write_estimates
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.jobs import Jobs, JobsReference, Stop
-from ebbflow.sweeps.plan import FILE, Plan, SweepCell, plan_text, read_plan
+from ebbflow.sweeps.plan import FILE, SweepCell, SweepPlan, plan_text, read_plan
 
 CELLS = "cells"
 LOGS = "logs"
@@ -43,7 +43,7 @@ class SweepFolder:
         """Return the folder of a cell's run."""
         return self.path / CELLS / name
 
-    def plan(self) -> Plan:
+    def plan(self) -> SweepPlan:
         """Return the plan, after checking that the folder holds only plain files beside it."""
         found = read_plan(self.plan_file)
         for name in (claims.FOLDER, failures.FOLDER, room.FOLDER):
@@ -55,7 +55,7 @@ class SweepFolder:
                 check_plain(self.path / name)
         return found
 
-    def accepted(self, plan: Plan) -> Plan:
+    def accepted(self, plan: SweepPlan) -> SweepPlan:
         """Return the plan that the folder would have with this one; raise an error if none.
 
         A folder that holds a sweep keeps its cells, and takes new ones.
@@ -73,7 +73,7 @@ class SweepFolder:
         ours = re.compile(rf"{re.escape(LOCK)}|{re.escape(ESTIMATES)}|\..+\.tmp")
         return [path for path in self.path.iterdir() if not ours.fullmatch(path.name)]
 
-    def write(self, plan: Plan, estimates: Mapping[str, CellEstimate]) -> Plan:
+    def write(self, plan: SweepPlan, estimates: Mapping[str, CellEstimate]) -> SweepPlan:
         """Write a plan, or add its new cells to the one that is there; return what is there."""
         try:
             make_folder(self.path)
@@ -112,7 +112,7 @@ class SweepJobs(Jobs):
         self._sweep = SweepFolder(folder)
         self._plugins = [Path(path) for path in plugins]
         self._written: tuple[int, int] | None = None
-        self._plan = Plan("", (), ())
+        self._plan = SweepPlan("", (), ())
         self._estimates: dict[str, CellEstimate] = {}
         self.refresh()
 

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.sweeps.computing import Ending, compute_cell
+from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepCell
@@ -151,10 +151,10 @@ class _Tasks:
         for task in done:
             name = self._names.pop(task)
             try:
-                ending = Ending(self._ray.get(task))
+                ending = CellEnding(self._ray.get(task))
             except Exception as error:  # Ray's own: the process died in a way it does not retry
                 raise EbbflowError(f"cell {name}: Ray gave it up ({_first_line(error)})") from error
-            if ending in (Ending.TAKEN, Ending.NO_ROOM, Ending.STOPPED):
+            if ending in (CellEnding.TAKEN, CellEnding.NO_ROOM, CellEnding.STOPPED):
                 self.submit(name)
 
     def cancel(self) -> None:
@@ -184,7 +184,7 @@ def compute_task(
     jobs = JobsReference(*reference).open()
     while True:
         ending = compute_cell(jobs, name, lambda: False, CLAIM_PATIENCE, cores)
-        if ending is not Ending.NO_ROOM:
+        if ending is not CellEnding.NO_ROOM:
             return int(ending)
         time.sleep(ROOM_INTERVAL)
 

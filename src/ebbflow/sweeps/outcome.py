@@ -20,26 +20,26 @@ from ebbflow.report.export.sheets import decimals, shown, spread
 from ebbflow.runs.records import CONFIG
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.grids import SEEDS
-from ebbflow.sweeps.plan import Plan, SweepCell
+from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 
 class SweepViews(NamedTuple):
     """The runs of a sweep that have finished a round, and the names of the others."""
 
-    plan: Plan
+    plan: SweepPlan
     cells: list[SweepCell]
     views: list[RunView]
     lacking: list[str]
 
 
-class Combination(NamedTuple):
+class SeedGroup(NamedTuple):
     """Cells that differ in their seeds alone, seen as one run with all of these seeds."""
 
     settings: dict[str, Any]
     view: RunView
 
 
-def sweep_views(folder: SweepFolder, plan: Plan) -> SweepViews:
+def sweep_views(folder: SweepFolder, plan: SweepPlan) -> SweepViews:
     """Return the runs of a sweep, finished or not."""
     cells, views, lacking = [], [], []
     for cell in plan.cells:
@@ -73,7 +73,7 @@ def records_frame(found: SweepViews, name: str = "rounds") -> Frame:
     return Frame(name, columns, [{key: row[key] for key in names} for row in frame.rows])
 
 
-def combinations_of(found: SweepViews) -> list[Combination]:
+def combinations_of(found: SweepViews) -> list[SeedGroup]:
     """Return the combinations of a sweep, in order."""
     keys = [key for key in found.plan.varied if key != SEEDS]
     groups: dict[str, list[int]] = {}
@@ -81,7 +81,7 @@ def combinations_of(found: SweepViews) -> list[Combination]:
         rest = {key: value for key, value in cell.settings.items() if key != SEEDS}
         groups.setdefault(repr(rest), []).append(place)
     return [
-        Combination(
+        SeedGroup(
             {key: found.cells[places[0]].value(key) for key in keys},
             _together([found.views[place] for place in places]),
         )
@@ -126,7 +126,7 @@ def _plain(score: WindowScore) -> dict[str, Any]:
 
 def score_tables(found: SweepViews) -> list[Table]:
     """Return a table for each window and measure: a row for each combination and algorithm."""
-    rows: dict[tuple[int, str], list[tuple[Combination, str, list[WindowScore]]]] = {}
+    rows: dict[tuple[int, str], list[tuple[SeedGroup, str, list[WindowScore]]]] = {}
     for combination in combinations_of(found):
         scores = list(_overall(combination.view))
         for window, algorithm in dict.fromkeys((s.window, s.algorithm) for s in scores):
@@ -137,7 +137,7 @@ def score_tables(found: SweepViews) -> list[Table]:
 
 
 def _table(
-    found: SweepViews, window: int, rows: Sequence[tuple[Combination, str, list[WindowScore]]]
+    found: SweepViews, window: int, rows: Sequence[tuple[SeedGroup, str, list[WindowScore]]]
 ) -> Table:
     judge = rows[0][0].view.judge
     keys = [key for key in found.plan.varied if key not in IN_ROWS]

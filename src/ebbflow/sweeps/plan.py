@@ -64,7 +64,7 @@ class SweepCell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The cells of a sweep in order, and the dotted keys that vary."""
 
     name: str
@@ -76,7 +76,7 @@ class Plan:
         """The cells by their names."""
         return {cell.name: cell for cell in self.cells}
 
-    def extended(self, other: Plan, where: Path) -> Plan:
+    def extended(self, other: SweepPlan, where: Path) -> SweepPlan:
         """Return this plan with the cells of another that it lacks; refuse to drop any.
 
         Cells are the same if their results would be. They keep the names that they have here.
@@ -98,10 +98,10 @@ class Plan:
                     "or use another --out"
                 )
         varied = dict.fromkeys([*self.varied, *other.varied])
-        return Plan(self.name, tuple(varied), (*self.cells, *new))
+        return SweepPlan(self.name, tuple(varied), (*self.cells, *new))
 
 
-def _difference(cell: SweepCell, other: Plan) -> str:
+def _difference(cell: SweepCell, other: SweepPlan) -> str:
     """Return in what the cell of the same name differs, if there is one."""
     twin = other.by_name.get(cell.name)
     if twin is None:
@@ -138,7 +138,7 @@ class PlanContent(TypedDict):
     cells: Annotated[list[CellLine], Field(min_length=1)]
 
 
-def plan_text(plan: Plan) -> bytes:
+def plan_text(plan: SweepPlan) -> bytes:
     """Return a plan as it is kept: what all cells share once, and then what they do not."""
     shared = _shared([cell.settings for cell in plan.cells])
     content = {
@@ -158,7 +158,7 @@ def plan_text(plan: Plan) -> bytes:
     return sealed_text(tomli_w.dumps(content))
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> SweepPlan:
     """Return the plan that a file keeps, after checking its digest."""
     try:
         with path.open("rb") as file:
@@ -176,7 +176,7 @@ def read_plan(path: Path) -> Plan:
     if content["version"] != VERSION:
         raise EbbflowError(f"{path} is of version {content['version']}, which is not known here")
     base = content["base"]
-    return Plan(
+    return SweepPlan(
         content["name"],
         tuple(content["varied"]),
         tuple(

@@ -18,7 +18,7 @@ from ebbflow.data.sources import SOURCES
 from ebbflow.sweeps.cell_names import cell_names
 from ebbflow.sweeps.digests import digest
 from ebbflow.sweeps.grids import MOST_CELLS, Axis, axes_of, combinations, distinct, full_key
-from ebbflow.sweeps.plan import Plan, SweepCell
+from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 TABLES = ("base", "grid", "cells")
 """What a sweep's file has and the configuration of a run has not."""
@@ -102,7 +102,7 @@ def listed_cell(values: Mapping[str, Any], place: str) -> ListedCell:
 # --- from a wish to a plan -----------------------------------------------------------------------
 
 
-def plan_of(wish: Wish) -> Plan:
+def plan_of(wish: Wish) -> SweepPlan:
     """Return the cells of a sweep, each resolved and checked; a bad one is refused by name."""
     _refuse_contradictions(wish)
     base = wish.layers.copy()
@@ -115,7 +115,7 @@ def plan_of(wish: Wish) -> Plan:
     )
     cells = [_resolved(base, draft, name) for draft, name in zip(drafts, names, strict=True)]
     _refuse_twins(cells)
-    return Plan(wish.name, tuple(keys), tuple(cells))
+    return SweepPlan(wish.name, tuple(keys), tuple(cells))
 
 
 class _Draft(NamedTuple):

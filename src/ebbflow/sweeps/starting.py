@@ -12,7 +12,7 @@ from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.estimates import CellEstimate, measured
 from ebbflow.sweeps.folder import LOGS, SweepFolder
-from ebbflow.sweeps.plan import Plan
+from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.status import StatusReader, SweepStatus
 
 Tell = Callable[[int, int], None]
@@ -24,7 +24,7 @@ class PreparedSweep:
     """A sweep before it starts: where, which cells, and what each will take."""
 
     folder: SweepFolder
-    plan: Plan
+    plan: SweepPlan
     estimates: Mapping[str, CellEstimate]
     workers: int
     plugins: Sequence[str] = field(default=())
@@ -50,7 +50,7 @@ class PreparedSweep:
 
 
 def prepared(
-    plan: Plan, folder: SweepFolder, workers: int, plugins: Sequence[str] = (),
+    plan: SweepPlan, folder: SweepFolder, workers: int, plugins: Sequence[str] = (),
     tell: Tell = lambda done, of: None,
 ) -> PreparedSweep:  # fmt: skip
     """Return a sweep that is ready to start; every cell is checked, and what it takes measured.
@@ -88,7 +88,7 @@ def refuse_full_disk(ready: PreparedSweep) -> None:
         )
 
 
-def write(ready: PreparedSweep) -> Plan:
+def write(ready: PreparedSweep) -> SweepPlan:
     """Write the plan and the estimates; from now on workers can begin."""
     refuse_full_disk(ready)
     for cell in ready.plan.cells:

@@ -15,7 +15,7 @@ from ebbflow.sweeps.claims import Attempt, Claims, readable_attempts, seconds_si
 from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import SweepFolder
-from ebbflow.sweeps.plan import Plan, SweepCell
+from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 CellState = Literal["done", "running", "failed", "waiting"]
 STATES: tuple[CellState, ...] = ("done", "running", "failed", "waiting")
@@ -137,7 +137,7 @@ class StatusReader:
         self._folder = folder
         self._claims, self._failures = Claims(folder.path), Failures(folder.path)
         self._done: dict[str, CellStatus] = {}
-        self._plan: tuple[float, Plan, Mapping[str, CellEstimate]] | None = None
+        self._plan: tuple[float, SweepPlan, Mapping[str, CellEstimate]] | None = None
 
     def read(self) -> SweepStatus:
         """Return how far the sweep is now."""
@@ -153,7 +153,7 @@ class StatusReader:
             cells.append(self._done[cell.name])
         return SweepStatus(self._folder.path, plan.name, cells)
 
-    def _planned(self) -> tuple[Plan, Mapping[str, CellEstimate]]:
+    def _planned(self) -> tuple[SweepPlan, Mapping[str, CellEstimate]]:
         path = self._folder.plan_file
         written = path.stat().st_mtime if path.exists() else 0.0
         if self._plan is None or self._plan[0] != written:

@@ -19,7 +19,7 @@ from typing import Any
 from ebbflow.simulation.ceilings import available_memory, in_words, total_memory
 from ebbflow.sweeps.children import PATIENCE, SIGNALS, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
-from ebbflow.sweeps.computing import Ending
+from ebbflow.sweeps.computing import CellEnding
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.jobs import Jobs
 from ebbflow.sweeps.room import Room
@@ -98,9 +98,9 @@ class Worker:
             else:
                 self._short_since = None
                 ending = self._compute(name)
-                if ending is Ending.NO_ROOM:
+                if ending is CellEnding.NO_ROOM:
                     short = True
-                elif ending is not Ending.TAKEN:
+                elif ending is not CellEnding.TAKEN:
                     return True
         if short and not self._waiting:
             self._say("waits for memory that other cells have been promised")
@@ -124,7 +124,7 @@ class Worker:
         )
         self._say(self.left[name])
 
-    def _compute(self, name: str) -> Ending | str:
+    def _compute(self, name: str) -> CellEnding | str:
         before = checkpoint_number(self.jobs.run_folder(name))
         self._child = child = CellProcess(self.jobs, name)
         began, told = time.monotonic(), False
@@ -145,13 +145,13 @@ class Worker:
         self._tell(name, pid, ending, time.monotonic() - began)
         return ending
 
-    def _tell(self, name: str, pid: int, ending: Ending | str, seconds: float) -> None:
-        if ending is Ending.DONE:
+    def _tell(self, name: str, pid: int, ending: CellEnding | str, seconds: float) -> None:
+        if ending is CellEnding.DONE:
             self._say(f"{name}: done, {seconds:.0f} s")
-        elif ending is Ending.FAILED:
+        elif ending is CellEnding.FAILED:
             failure = self._failures.read(name)
             self._say(f"{name}: failed: {failure['sentence'] if failure else 'unknown'}")
-        elif ending is Ending.STOPPED:
+        elif ending is CellEnding.STOPPED:
             self._say(f"{name}: stopped, and can go on")
         elif isinstance(ending, str):
             self._claims.note_death(name, pid, ending)
