@@ -42,9 +42,6 @@ from ebbflow.simulation.methods import Method, set_parameters
 from ebbflow.simulation.tracks import Track
 from ebbflow.simulation.world import World
 
-SAVED_SHARE = 20
-"""Within a session, a run is saved at most for one of so many seconds: large models take long."""
-
 
 class Recorder(Callback):
     """The callback that writes a run folder.
@@ -76,7 +73,8 @@ class Recorder(Callback):
         """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r.line() for r in event.results])
         self.folder.append(records.EVENTS, event.recorded)
-        wait = max(event.world.config.checkpoint.seconds, SAVED_SHARE * self._save_took)
+        wished = event.world.config.checkpoint
+        wait = max(wished.seconds, self._save_took * (1 / wished.share - 1))
         due = time.monotonic() - self._saved_at >= wait
         stopping = self._stop()
         if event.round < event.session.rounds and (due or stopping):

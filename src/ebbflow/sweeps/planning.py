@@ -22,9 +22,9 @@ from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 TABLES = ("base", "grid", "cells")
 """What a sweep's file has and the configuration of a run has not."""
-CHECKPOINT = 1.0
-"""Seconds after which a cell is saved again, unless the user says otherwise: workers come and go
-more often than people start runs."""
+CHECKPOINT = {"checkpoint.seconds": 1.0, "checkpoint.share": 0.05}
+"""How often cells are saved, unless the user says otherwise: workers come and go at any time, and
+what they have computed should not be lost."""
 PATHS = ("data.test", "lr.file", "model.weights", "schedule.file")
 """Keys that hold paths; with them, ``dataset`` may."""
 OPTIONS = ("--", "argument ")
@@ -106,8 +106,9 @@ def plan_of(wish: Wish) -> SweepPlan:
     """Return the cells of a sweep, each resolved and checked; a bad one is refused by name."""
     _refuse_contradictions(wish)
     base = wish.layers.copy()
-    if "checkpoint.seconds" not in base.places:
-        base.add_key("checkpoint.seconds", CHECKPOINT, "sweep")
+    for key, value in CHECKPOINT.items():
+        if key not in base.places:
+            base.add_key(key, value, "sweep")
     drafts = list(_drafts(wish))
     keys = dict.fromkeys(key for draft in drafts for key in draft.varied)
     names = cell_names(
