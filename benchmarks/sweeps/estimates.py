@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ebbflow.runs.environment import machine
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.folder import LOGS, SweepFolder
+from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 from ebbflow.sweeps.starting import prepared, write
 
@@ -71,11 +73,11 @@ name = "svhn-cnn"
 dataset = "svhn"
 model.kind = "cnn"
 methods = ["learned"]
-data.limit_train = 2000
-data.limit_test = 500
-partition.devices = 5
+data.limit_train = 500
+data.limit_test = 200
+partition.devices = 3
 sessions = 4
-rounds = 4
+rounds = 3
 
 [[cells]]
 name = "fmnist-moon"
@@ -118,30 +120,38 @@ rounds = 40
 
 
 def estimates(say: Say) -> list[dict[str, Any]]:
-    """Measure twelve different cells, compute them one after the other, and compare."""
+    """Measure a cell, compute it at once, and compare: twelve times, with different cells."""
     with tempfile.TemporaryDirectory(prefix="ebbflow-estimates-") as parent:
-        file, folder = Path(parent) / "sweep.toml", SweepFolder(Path(parent) / "sweep")
+        file = Path(parent) / "sweep.toml"
         file.write_text(SWEEP)
-        ready = prepared(plan_of(wish_of_file(file)), folder, 1)
-        write(ready)
-        say(f"measured {len(ready.estimates)} cells")
-        Crew(folder.reference(), 1, folder.path / LOGS).work(lambda: None)
+        plan = plan_of(wish_of_file(file))
         rows = []
-        for cell in ready.plan.cells:
-            told, (took,) = ready.estimates[cell.name], Claims(folder.path).attempts(cell.name)
-            if took["state"] != "done":
-                raise RuntimeError(f"{cell.name} is not done")
-            row: dict[str, Any] = {
-                "cell": cell.name,
-                "machine": machine()["processor"],
-                "seconds told": round(told.seconds or 0, 1),
-                "seconds": round(took["seconds"], 1),
-                "memory told": round(told.memory / 1e6),
-                "memory": round(took["memory"] / 1e6),
-            }
+        for cell in plan.cells:
+            folder = SweepFolder(Path(parent) / cell.name)
+            rows.append(compared(SweepPlan(plan.name, plan.varied, (cell,)), folder))
             say(
-                f"{cell.name}: time x{row['seconds told'] / row['seconds']:.2f}, memory "
-                f"x{row['memory told'] / row['memory']:.2f}"
+                f"{cell.name}: time x{rows[-1]['seconds told'] / rows[-1]['seconds']:.2f}, memory "
+                f"x{rows[-1]['memory told'] / rows[-1]['memory']:.2f}"
             )
-            rows.append(row)
     return rows
+
+
+def compared(plan: SweepPlan, folder: SweepFolder) -> dict[str, Any]:
+    """Return what was told of the one cell of a plan, and what it took."""
+    (cell,) = plan.cells
+    ready = prepared(plan, folder, 1)
+    write(ready)
+    Crew(folder.reference(), 1, folder.path / LOGS).work(lambda: None)
+    told, (took,) = ready.estimates[cell.name], Claims(folder.path).attempts(cell.name)
+    if took["state"] != "done":
+        raise RuntimeError(f"{cell.name} is not done")
+    return {
+        "cell": cell.name,
+        "machine": machine()["processor"],
+        "load": os.getloadavg()[0],
+        "seconds told": round(told.seconds or 0, 1),
+        "seconds": round(took["seconds"], 1),
+        "cpu seconds": took["cpu_seconds"],
+        "memory told": round(told.memory / 1e6),
+        "memory": round(took["memory"] / 1e6),
+    }

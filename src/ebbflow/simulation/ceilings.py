@@ -38,6 +38,7 @@ _LESS_MEMORY = {
     "history": 'set history.keep = "last" and history.limit, or write to a run folder',
     "checkpoint": 'compare fewer methods, or set boundary.state = "reset"',
     "training": "lower engine.workers, engine.block or local.batch",
+    "survey": "lower parameters.learned.models",
     "evaluation": "lower engine.workers, or use less of the test set (data.limit_test)",
 }
 _LESS_DISK = {
