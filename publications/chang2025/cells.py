@@ -6,7 +6,6 @@ or where the work is done, or which numbers are read off the result later.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,16 +15,13 @@ from ebbflow.config.defaults import SETTINGS
 from ebbflow.config.merge import Layers
 from ebbflow.config.paper_rows import PaperRow, settings
 from ebbflow.config.resolved import Config
-from ebbflow.core.files import sha256
-from ebbflow.simulation.methods import set_parameters
+from ebbflow.sweeps.digests import digest
 
 BEHAVIOUR = "authors-code"
 """The reading of the paper that is run: what its authors' code does."""
 METHODS = ("warm_start", "continuous", "previous", "average")
 WITHOUT_CONTINUOUS = ("warm_start", "previous", "average")
 """The starts of the appendix, and of AG News, where the paper has no Continuous."""
-WITHOUT_EFFECT = frozenset({"checkpoint", "device", "engine", "wireless", "window"})
-"""Sections and keys that change a result by rounding at most."""
 TRAINING_SAMPLES = {
     "mnist": 60_000,
     "fmnist": 60_000,
@@ -36,29 +32,6 @@ TRAINING_SAMPLES = {
     "agnews": 120_000,
 }
 """Training samples of the complete data sets: a cell on fewer is not a full reproduction."""
-
-
-def result_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that a result depends on, as JSON has them."""
-    values = config.model_dump(mode="json", exclude=_excluded())
-    return {**values, "parameters": set_parameters(config)}
-
-
-def digest(config: Config) -> str:
-    """Return the digest of the settings that a result depends on.
-
-    Defaults are left out, so that a key that is added to the configuration changes no digest.
-    """
-    values = config.model_dump(mode="json", exclude=_excluded(), exclude_defaults=True)
-    values["parameters"] = set_parameters(config)
-    return sha256(json.dumps(values, sort_keys=True).encode())[:16]
-
-
-def _excluded() -> dict[str, Any]:
-    # The path of a file of weights is not a setting: a cell that needs weights says so, and its
-    # result holds the file's digest.
-    more = {"model": {"weights"}, "history": {"on_damage"}}
-    return {**dict.fromkeys(WITHOUT_EFFECT, True), **more}
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,10 @@ Only = Annotated[
     typer.Option("--only", metavar="PATTERN", help="Cells of such names; may be repeated."),
 ]
 
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, help="Processes that compute cells, each on its cores.")
+]
+
 
 @app.callback()
 def _root(context: typer.Context) -> None:
@@ -69,6 +73,7 @@ def run(
         Path | None,
         typer.Option("--weights", metavar="FILE", help="Trained weights, for the ResNets."),
     ] = None,
+    workers: Workers = 1,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
 ) -> None:
     """Run what a table or figure needs, cell by cell; what is done is not run again."""
@@ -92,7 +97,7 @@ def run(
         for cell in cells:
             typer.echo(f"{'done' if is_done(cell, results) else 'open'}  {cell.name}")
         return
-    _run(cells, writable(results, "--results"), runs, keep)
+    _run(cells, writable(results, "--results"), runs, keep, workers)
 
 
 @app.command("fit")
@@ -345,9 +350,9 @@ def _wanted(name: str, patterns: list[str] | None) -> bool:
     return patterns is None or any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def _run(cells: list[Cell], results: Path, runs: Path, keep: bool) -> None:
+def _run(cells: list[Cell], results: Path, runs: Path, keep: bool, workers: int = 1) -> None:
     from chang2025.running import run_cells
 
-    failures = run_cells(cells, results, runs, keep=keep, say=typer.echo)
+    failures = run_cells(cells, results, runs, keep=keep, workers=workers, say=typer.echo)
     if failures:
         raise EbbflowError("; ".join(failures))

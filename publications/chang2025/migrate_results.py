@@ -15,11 +15,11 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from chang2025.cells import digest, result_settings
 from chang2025.folders import RESULTS
 from chang2025.results import compact
 from ebbflow.config.merge import read_written
 from ebbflow.core.files import write_atomically
+from ebbflow.sweeps.digests import digest, result_settings
 
 
 def migrate(path: Path) -> bool:

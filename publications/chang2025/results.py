@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chang2025.cells import Cell, result_settings
+from chang2025.cells import Cell
 from chang2025.windows import Window
 from ebbflow.analysis import accounting
 from ebbflow.config.merge import read_written
@@ -29,6 +29,7 @@ from ebbflow.core.files import write_atomically
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import ENVIRONMENT, Round, RunRecords, read_json
 from ebbflow.simulation.methods import algorithm_name
+from ebbflow.sweeps.digests import result_settings
 
 FORMAT = 1
 UNRECORDED_CAPABILITY = "AVX2"

@@ -91,6 +91,9 @@ def run(
     seeds: SeedList = None,
     only: Only = None,
     results: Results = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes that compute cells.")
+    ] = 1,
 ) -> None:
     """Run trajectories: each start on its own history; what is done is kept."""
     from chang2025.running import run_cells
@@ -100,7 +103,8 @@ def run(
     numbers = DESIGN_SEEDS if seeds is None else seeds_of(seeds)
     cells = [cell for family in families for cell in _family(FAMILIES, family)(numbers)]
     wanted = _wanted(cells, only)
-    failures = run_cells(wanted, results or TRAJECTORIES, Path("runs") / "learned-start")
+    runs = Path("runs") / "learned-start"
+    failures = run_cells(wanted, results or TRAJECTORIES, runs, workers=workers)
     if failures:
         raise EbbflowError(f"{len(failures)} of {len(wanted)} cells failed: {failures[0]}")
 

@@ -10,13 +10,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from chang2025.cells import result_settings
 from chang2025.results import compact
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import write_atomically
 from ebbflow.core.processor import instructions
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import read_json
+from ebbflow.sweeps.digests import result_settings
 from learned_start.forking import ForkCell, ForkRow, as_json, fork
 
 RESULTS = Path(__file__).resolve().parent / "results"

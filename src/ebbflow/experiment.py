@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -166,13 +167,18 @@ def extend(
         return _run_in_folder(config, folder, data, callbacks, stop, kind)
 
 
-def dry_run(config: Config, out: Path) -> tuple[Estimate, float]:
-    """Return what a run in a folder would take, and how many seconds, without running it."""
+def dry_run(config: Config, out: Path, within: float = math.inf) -> tuple[Estimate, float]:
+    """Return what a run in a folder would take, and how many seconds, without running it.
+
+    A run that needs more bytes of memory than ``within`` is not tried: its time is not a number.
+    """
     began = time.perf_counter()
     with _undisturbed():
         world = _first_world(config, None)
         methods = methods_of(world)
         planned, ready = estimate(world, methods), time.perf_counter() - began
+        if sum(planned.memory.values()) > within:
+            return planned, math.nan
         engine = engine_of(world)
         try:
             return planned, ready + measured_seconds(world, methods, engine, out)

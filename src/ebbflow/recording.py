@@ -55,6 +55,7 @@ class Recorder(Callback):
         self.stopped = False
         self._stop = stop
         self._saved_at = time.monotonic()
+        self._save_took = 0.0
         self._session_began = time.monotonic()
         self._needed: dict[Path, _Needed] = {}
         self._stores: dict[tuple[int, str, str], Store] = {}
@@ -72,7 +73,9 @@ class Recorder(Callback):
         """Record a round, and save a checkpoint if one is due."""
         self.folder.append(records.METRICS, [r.line() for r in event.results])
         self.folder.append(records.EVENTS, event.recorded)
-        due = time.monotonic() - self._saved_at >= event.world.config.checkpoint.seconds
+        wished = event.world.config.checkpoint
+        wait = max(wished.seconds, self._save_took * (1 / wished.share - 1))
+        due = time.monotonic() - self._saved_at >= wait
         stopping = self._stop()
         if event.round < event.session.rounds and (due or stopping):
             self._save_checkpoint(event.world, event.session, event.round, event.tracks)
@@ -140,12 +143,14 @@ class Recorder(Callback):
     def _save_checkpoint(
         self, world: World, session: Session, t: int, tracks: Sequence[Track]
     ) -> None:
+        began = time.monotonic()
         place = world.seed, session.index, t
         config = world.config.model_dump(mode="json")
         facts = [_facts(track, over=t == 0) for track in tracks]
         write_checkpoint(self.folder, place, config, facts, _packed(tracks))
         self._note(world, tracks)
         self._saved_at = time.monotonic()
+        self._save_took = self._saved_at - began
 
 
 class StopOnceTold(Callback):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chang2025.cells import Cell, DataSplit, digest, make_cell
+from chang2025.cells import Cell, DataSplit, make_cell
 from chang2025.fit import ALGORITHMS, OVERLAPS, READINGS, Reading, fit_cells
 from chang2025.reference import ALGORITHMS as PUBLISHED
 from chang2025.reference import NAMES, accuracies, table
@@ -12,6 +12,7 @@ from chang2025.studies import STUDIES, accuracy_file, all_cells, cells_of, study
 from chang2025.study_cells import MAIN_ALGORITHMS
 from ebbflow.config.paper_rows import DATASETS, SEEDS
 from ebbflow.core.errors import EbbflowError
+from ebbflow.sweeps.digests import digest
 
 MNIST = DataSplit("mnist", overlap=0.0, alpha=0.3)
 

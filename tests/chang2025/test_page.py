@@ -11,7 +11,6 @@ import pytest
 from packaging.version import Version
 
 import ebbflow
-from chang2025.cells import result_settings
 from chang2025.collecting import known_seeds
 from chang2025.comparing import agreement
 from chang2025.errata import GROUPS
@@ -63,6 +62,7 @@ from ebbflow.config.paper_rows import DATASETS
 from ebbflow.config.resolved import Config
 from ebbflow.core.errors import EbbflowError
 from ebbflow.report.markdown import table
+from ebbflow.sweeps.digests import result_settings
 from tests.chang2025.made import ROUNDS, write_made
 
 ROOT = Path(__file__).parents[2]

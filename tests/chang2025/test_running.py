@@ -124,7 +124,7 @@ def test_cells_run_in_processes_of_their_own_and_only_once(tmp_path: Path) -> No
 def test_results_of_another_instruction_set_are_pointed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chang2025.running._in_own_process", lambda *arguments: None)
+    monkeypatch.setattr("chang2025.running._work", lambda *arguments: None)
     said: list[str] = []
     run_cells([CELL], tmp_path, tmp_path / "runs", say=said.append)
     assert not any(line.startswith("note") for line in said)

@@ -41,7 +41,10 @@ def examples_of(name: str) -> list[list[str]]:
 def parsed(words: list[str]) -> None:
     """Parse a command line as it would be parsed, and run nothing."""
     command, path, rest = ROOT, ["ebbflow"], list(words)
-    while rest and rest[0] in getattr(command, "commands", {}):
+    while rest and hasattr(command, "commands"):
+        rest = getattr(command, "with_command", list)(rest)  # one may be meant without a name
+        if rest[0] not in command.commands:
+            break
         path.append(rest[0])
         command = command.commands[rest.pop(0)]
     if hasattr(command, "commands") and rest and not rest[0].startswith("-"):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbflow.cli import values
 from ebbflow.cli.spelling import OTHER
+from ebbflow.core import seed_lists
 from ebbflow.core.errors import EbbflowError
 from tests.cli.commands_of import COMMANDS, options_of
 from tests.test_bad_input import assert_refused
@@ -89,7 +89,7 @@ def test_presets_take_commas() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 20)), min_size=1, max_size=5))
 def test_seeds_and_ranges_are_read_as_they_are_written(parts: list[tuple[int, int]]) -> None:
     text = ",".join(str(a) if not more else f"{a}-{a + more}" for a, more in parts)
-    assert values.seeds(text) == [n for a, more in parts for n in range(a, a + more + 1)]
+    assert seed_lists.seeds(text) == [n for a, more in parts for n in range(a, a + more + 1)]
 
 
 @pytest.mark.parametrize("command", ["compare", "run", "data show"])
@@ -108,16 +108,16 @@ def test_ranges_of_seeds_are_taken_everywhere(command: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("text", ["", "a", "1,", "1-", "-", "1--3", "1.5", "1-2-3", "1;2"])
 def test_what_are_no_seeds_is_refused(text: str) -> None:
     with pytest.raises(EbbflowError, match="are no seeds: write whole numbers"):
-        values.seeds(text)
+        seed_lists.seeds(text)
     assert_refused(ebbflow("compare", f"--seeds={text}"), f"--seeds {text!r}")
 
 
 def test_a_range_must_be_short_and_rise() -> None:
     with pytest.raises(EbbflowError, match="--seeds 5-1 ends before it begins: write 1-5"):
-        values.seeds("5-1")
+        seed_lists.seeds("5-1")
     with pytest.raises(EbbflowError, match="at most 1000"):
-        values.seeds("0-999999999999999999")
-    assert len(values.seeds("1-1000")) == 1000
+        seed_lists.seeds("0-999999999999999999")
+    assert len(seed_lists.seeds("1-1000")) == 1000
 
 
 # --- numbers -------------------------------------------------------------------------------------

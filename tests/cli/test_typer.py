@@ -47,7 +47,10 @@ def test_no_name_is_used_that_the_oldest_typer_lacks() -> None:
                 assert not any(re.match(r"typer\.|click\b", name.name) for name in node.names), path
             elif isinstance(node, ast.ImportFrom):
                 imported = {(node.module, name.name) for name in node.names}
-                others = imported - {("typer.core", "TyperCommand")}  # typer's own pages name it
+                # Typer's own pages name these.
+                others = imported - {
+                    ("typer.core", f"Typer{kind}") for kind in ("Command", "Group")
+                }
                 assert not any(re.match(r"(typer|click)\b", str(module)) for module, _ in others)
     assert {"Typer", "Option", "BadParameter"} <= used <= NAMES
 

@@ -135,7 +135,10 @@ def root() -> Any:
 def wrong_arguments(words: list[str]) -> Iterator[str]:
     """Yield why ebbflow does not take these arguments; nothing is run."""
     command, name = root(), "ebbflow"
-    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+    while hasattr(command, "commands") and words:
+        words = getattr(command, "with_command", list)(words)  # one may be meant without a name
+        if words[0].startswith("-"):
+            break
         if words[0] not in command.commands:
             yield f"{name} has no command {words[0]}"
             return

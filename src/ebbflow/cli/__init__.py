@@ -23,6 +23,7 @@ from ebbflow.cli import (
     presets,
     privacy,
     report,
+    sweep,
     trace,
     watch,
 )
@@ -57,6 +58,7 @@ app = typer.Typer(
 )
 app.add_typer(experiments.app)
 app.add_typer(extend.app)
+app.add_typer(sweep.app, name="sweep")
 app.add_typer(metrics.app)
 app.add_typer(report.app)
 app.add_typer(export.app)

@@ -11,6 +11,7 @@ from ebbflow.cli import values
 from ebbflow.cli.experiments import display_of, show, stopping, trackers_of
 from ebbflow.cli.options import AsJson, Plugins, Quiet, RunPath, Trackers
 from ebbflow.cli.printing import examples
+from ebbflow.core import seed_lists
 
 app = typer.Typer()
 
@@ -41,7 +42,7 @@ def extend(
     from ebbflow.cli.run_log import RunLog
     from ebbflow.runs.extending import with_seeds
 
-    new, trackers, run_log = values.seeds(seeds), trackers_of(log), RunLog(folder)
+    new, trackers, run_log = seed_lists.seeds(seeds), trackers_of(log), RunLog(folder)
     with stopping(folder, run_log.leave) as signals, run_log.listening(signals):
         # Before torch is imported, so that a slip is told at once.
         config = with_seeds(folder, new)

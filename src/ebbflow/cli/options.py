@@ -17,12 +17,13 @@ from ebbflow.cli.values import (
     NAMES,
     names,
     number,
-    seeds,
     whole,
     wholes,
 )
+from ebbflow.core.seed_lists import seeds
 
 if TYPE_CHECKING:
+    from ebbflow.config.merge import Layers
     from ebbflow.config.resolved import Config
 
 ConfigFile = Annotated[
@@ -214,21 +215,13 @@ def configure(
     plugins in the configuration it loads those that the user has run before.
     """
     from ebbflow.config.merge import Layers
-    from ebbflow.config.schema import SHORTCUTS
     from ebbflow.plugins import load_configured, load_trusted
 
     layers = Layers()
     layers.add(base, "default")
     if file is not None:
         layers.add_file(file)
-    for name in preset_list(presets):
-        layers.add_preset(name)
-    for name, given in shortcuts.items():
-        if given is not None:
-            value = READERS[name](given) if name in READERS else given
-            layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
-    for setting in settings:
-        layers.add_setting(setting)
+    add_options(layers, presets, shortcuts, settings)
     if plugins is None:
         load_trusted(layers.plugins())
     else:
@@ -237,6 +230,22 @@ def configure(
     for note in layers.notes:
         typer.echo(f"note: {note}", err=True)
     return config
+
+
+def add_options(
+    layers: Layers, presets: list[str], shortcuts: dict[str, Any], settings: list[str]
+) -> None:
+    """Put presets, shortcuts and settings on top of what is there, in this order."""
+    from ebbflow.config.schema import SHORTCUTS
+
+    for name in preset_list(presets):
+        layers.add_preset(name)
+    for name, given in shortcuts.items():
+        if given is not None:
+            value = READERS[name](given) if name in READERS else given
+            layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
+    for setting in settings:
+        layers.add_setting(setting)
 
 
 def help_if_alone(context: typer.Context) -> None:

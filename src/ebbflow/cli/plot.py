@@ -11,8 +11,9 @@ from ebbflow.cli import completion
 from ebbflow.cli.export import check_place, views_of
 from ebbflow.cli.options import AlgorithmNames, MethodNames
 from ebbflow.cli.printing import examples
-from ebbflow.cli.values import INTEGERS, names, seeds
+from ebbflow.cli.values import INTEGERS, names
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.seed_lists import seeds
 
 app = typer.Typer()
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.seed_lists import no_seeds, seeds
 
 INTEGER, FLOAT = "INTEGER", "FLOAT"
 INTEGERS, FLOATS, NAMES = "INTEGER,...", "FLOAT,...", "NAME,..."
 """What the help calls the values of options."""
-MOST_SEEDS = 1000
-"""As many as a configuration may name: a longer range is most likely a slip."""
-_RANGE = re.compile(r"\s*([0-9]{1,18})\s*-\s*([0-9]{1,18})\s*")
 
 
 def whole(
@@ -90,43 +87,11 @@ def wholes(text: str, place: str, example: str) -> list[int]:
         ) from None
 
 
-def seeds(text: str, place: str = "--seeds") -> list[int]:
-    """Return seeds that are written as numbers and ranges with commas between them.
-
-    >>> seeds("7,1-3")
-    [7, 1, 2, 3]
-    """
-    found: list[int] = []
-    for part in text.split(","):
-        bounds = _RANGE.fullmatch(part)
-        try:
-            first, last = map(int, bounds.groups()) if bounds else (int(part), int(part))
-        except ValueError:
-            raise _no_seeds(text, place) from None
-        if last < first:
-            raise EbbflowError(
-                f"{place} {part.strip()} ends before it begins: write {last}-{first}"
-            )
-        if last - first >= MOST_SEEDS:
-            raise EbbflowError(
-                f"{place} {part.strip()} are {last - first + 1:,} seeds: a run has at most "
-                f"{MOST_SEEDS}"
-            )
-        found += range(first, last + 1)
-    return found
-
-
 def seeds_of(text: str) -> tuple[int, ...]:
     """Return the seeds of a command that reads them itself, without a configuration."""
     found = tuple(seeds(text))
     if min(found) < 0:
-        raise _no_seeds(text, "--seeds")
+        raise no_seeds(text, "--seeds")
     if len(set(found)) < len(found):
         raise EbbflowError(f"--seeds {text!r} name one more than once: name each one once")
     return found
-
-
-def _no_seeds(text: str, place: str) -> EbbflowError:
-    return EbbflowError(
-        f"{place} {text!r} are no seeds: write whole numbers, as in {place} 100,200 or {place} 1-5"
-    )

@@ -83,30 +83,20 @@ class Layers:
 
     def add_file(self, path: Path) -> None:
         """Add the presets that a TOML file names in ``preset``, then the file, on top."""
-        try:
-            with path.open("rb") as file:
-                content = file.read(LARGEST_FILE + 1)
-            if len(content) > LARGEST_FILE:
-                raise EbbflowError(
-                    f"{path} is larger than any configuration ({LARGEST_FILE // 2**20} MiB): check "
-                    "the path"
-                )
-            values = tomllib.loads(content.decode())
-        except FileNotFoundError:
-            raise EbbflowError(f"there is no configuration file {path}: check the path") from None
-        except OSError as error:
-            raise EbbflowError(
-                f"{path} cannot be read ({error.strerror}): check the path"
-            ) from None
-        except RecursionError:
-            raise EbbflowError(f"{path} is nested too deeply: no setting is") from None
-        except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
-            raise EbbflowError(f"{path} is not valid TOML: {error}") from None
-        for name in as_list(values.pop("preset", [])):
+        self.add_written(read_toml(path), path)
+
+    def add_written(self, values: Mapping[str, Any], path: Path) -> None:
+        """Do the same with what a file holds."""
+        own = {key: value for key, value in values.items() if key != "preset"}
+        for name in as_list(values.get("preset", [])):
             self.add_preset(str(name), str(path))
-        if "plugins" in values:
-            values["plugins"] = absolute_paths(values["plugins"], path.parent)
-        self.add(values, str(path))
+        if "plugins" in own:
+            own["plugins"] = absolute_paths(own["plugins"], path.parent)
+        self.add(own, str(path))
+
+    def copy(self) -> Layers:
+        """Return the same layers, to put others on top."""
+        return copy.deepcopy(self)
 
     def add_preset(self, name: str, place: str = "--preset") -> None:
         """Add a preset on top; ``place`` is where it was named."""
@@ -183,6 +173,27 @@ class Layers:
         while path and ".".join(path) not in written:
             path.pop()
         return ".".join(path) or ".".join(str(part) for part in location)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise EbbflowError(
+                f"{path} is larger than any configuration ({LARGEST_FILE // 2**20} MiB): check "
+                "the path"
+            )
+        return tomllib.loads(content.decode())
+    except FileNotFoundError:
+        raise EbbflowError(f"there is no configuration file {path}: check the path") from None
+    except OSError as error:
+        raise EbbflowError(f"{path} cannot be read ({error.strerror}): check the path") from None
+    except RecursionError:
+        raise EbbflowError(f"{path} is nested too deeply: no setting is") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
+        raise EbbflowError(f"{path} is not valid TOML: {error}") from None
 
 
 def _shown(value: Any) -> str:

@@ -430,9 +430,14 @@ class EngineSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """How often a run is saved within a session (it is always saved at the end of one)."""
+    """How often a run is saved within a session (it is always saved at the end of one).
+
+    ``share``: the part of the time that saving may take at most; a large model is then saved less
+    often than every so many ``seconds``.
+    """
 
     seconds: Positive = 30.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
 # One value for all devices, or a list of n in which device k has entry k mod n.

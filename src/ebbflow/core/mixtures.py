@@ -205,14 +205,14 @@ def sample_losses(basis: Basis, mixtures: Tensor, x: Tensor, y: Labels) -> Tenso
     """Return the loss of every sample at every one of ``mixtures [A, K]``: ``[A, B]``."""
 
     def losses(alpha: Tensor) -> Tensor:
-        logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, _rows(x))])
+        logits = torch.cat([basis.logits(alpha, rows) for rows in torch.split(x, rows_at_once(x))])
         return basis.model.task.loss(logits, y)
 
     with torch.no_grad():
         return torch.stack([losses(alpha) for alpha in mixtures])
 
 
-def _rows(x: Tensor) -> int:
+def rows_at_once(x: Tensor) -> int:
     """Return how many samples go through a model at a time; it depends on a sample's size only."""
     return max(1, min(ROWS, NUMBERS // max(1, x[:1].numel())))
 
@@ -232,7 +232,7 @@ def expanded(
     loss = torch.zeros((), dtype=torch.float64)
     slope = torch.zeros(size, dtype=torch.float64)
     curvature, around_mean = torch.zeros(2, size, size, dtype=torch.float64)
-    parts = (torch.split(each, _rows(x)) for each in (x, y, weights))
+    parts = (torch.split(each, rows_at_once(x)) for each in (x, y, weights))
     for rows, labels, counts in zip(*parts, strict=True):
         logits, jacobian = _with_derivative(basis, alpha, rows)
         task = basis.model.task

@@ -101,9 +101,12 @@ def claim_folder(path: Path, config: dict[str, Any]) -> None:
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
     """Write the configuration of a run folder with its digest, atomically."""
-    # TOML has no null: values left out are filled in with the defaults again on reading.
-    text = tomli_w.dumps(_without_none(config))
-    write_atomically(path / CONFIG, f"{_SEAL}{sha256(text.encode())}\n{text}".encode())
+    write_atomically(path / CONFIG, sealed_text(tomli_w.dumps(without_none(config))))
+
+
+def sealed_text(text: str) -> bytes:
+    """Return a text with its digest before it, for `is_sealed_text`."""
+    return f"{_SEAL}{sha256(text.encode())}\n{text}".encode()
 
 
 def _unused(path: Path) -> bool:
@@ -115,9 +118,13 @@ _SEAL = "# digest of what follows: "
 _LEFT_OVER = re.compile(r"\.lock|\.config\.toml\.[0-9]+-[0-9a-f]+\.tmp")
 
 
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+def without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as TOML can hold them.
+
+    It has no null: values left out are filled in with the defaults again on reading.
+    """
     return {
-        key: _without_none(value) if isinstance(value, dict) else value
+        key: without_none(value) if isinstance(value, dict) else value
         for key, value in values.items()
         if value is not None
     }

@@ -87,11 +87,16 @@ def is_written_to(folder: Path) -> bool:
     The lock is asked for together with everybody else who only looks (shared) and given back at
     once, so that the process that holds it notices nothing.
     """
-    path = folder / records.LOCK
+    held = is_locked(folder / records.LOCK)
+    return _is_starting(folder) if held is None else held
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process holds the lock of a file; None if there is no file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return _is_starting(folder)
+        return None
     except OSError:  # no plain file, or not for us to read
         return False
     try:

@@ -38,6 +38,7 @@ _LESS_MEMORY = {
     "history": 'set history.keep = "last" and history.limit, or write to a run folder',
     "checkpoint": 'compare fewer methods, or set boundary.state = "reset"',
     "training": "lower engine.workers, engine.block or local.batch",
+    "survey": "lower parameters.learned.models",
     "evaluation": "lower engine.workers, or use less of the test set (data.limit_test)",
 }
 _LESS_DISK = {
@@ -49,20 +50,38 @@ _LESS_DISK = {
 
 def available_memory() -> int | None:
     """Return the bytes of memory that this process can still get, if the system says so."""
-    found: list[int] = []
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
-    except (OSError, ValueError):
+    left = _of_machine("MemAvailable:")
+    if left is None:
         return None
     try:  # a container may have less than the machine
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
-        found.append(max(0, int(limit) - int(used)))
+        limit, used = (int((_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
     except (OSError, ValueError):  # there is no limit
+        return left
+    return min(left, max(0, limit - used))
+
+
+def total_memory() -> int | None:
+    """Return the bytes of memory that all processes here can have, if the system says so."""
+    total = _of_machine("MemTotal:")
+    if total is None:
+        return None
+    try:
+        return min(total, int((_GROUP / "memory.max").read_text()))
+    except (OSError, ValueError):
+        return total
+
+
+_GROUP = Path("/sys/fs/cgroup")
+
+
+def _of_machine(what: str) -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith(what):
+                return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
         pass
-    return min(found, default=None)
+    return None
 
 
 def room_on_disk(folder: Path) -> int:

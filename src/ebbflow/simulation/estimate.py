@@ -22,6 +22,7 @@ from ebbflow.core import sketch
 from ebbflow.core.algorithm import Broadcast, Population
 from ebbflow.core.evaluate import parts
 from ebbflow.core.inputs import prepared
+from ebbflow.core.mixtures import rows_at_once
 from ebbflow.core.stacks import LONG, STACKED_BYTES
 from ebbflow.core.tensor_files import stored_size
 from ebbflow.core.types import Layout, Session, State
@@ -44,6 +45,10 @@ LIBRARIES = 32 * 2**20
 MAPPED_VECTORS, LONE_VECTORS = 28, 10
 """Vectors of the model's size for each device in training, measured: model, gradient, momentum,
 what is sent, temporary results, and what the allocator keeps of them; mapped together, or alone."""
+TEXT_VECTORS = 4
+"""Vectors of a text model's size that sums of uploads take in each lane, measured."""
+SURVEY_PASSES = 3
+"""Times its activations that a sample's derivative takes for every model of a survey, measured."""
 READ_VECTORS = 24
 """Vectors that a start reads from the past, mixes and sends at once, measured."""
 
@@ -360,6 +365,7 @@ def _memory(
         # The last checkpoint is read once more when the run has finished.
         "checkpoint": 2 * checkpoint if in_folder else 0,
         "training": _training(world, len(methods), trained.most) if on_cpu else 0,
+        "survey": _survey(world, methods) if on_cpu else 0,
         "evaluation": shown + _evaluation(world) if on_cpu else 0,
     }
 
@@ -388,7 +394,8 @@ def _training(world: World, lanes: int, devices: int) -> int:
     if config.engine.kind != "sequential":
         waiting = min(devices, max(16, WINDOW_BYTES // (theta * lanes)))
         if model.hints.bag_of_words is not None:
-            vectors = 1  # devices train without a copy of the table
+            # Devices train without a copy of the table, and send what they have changed of it.
+            vectors, waiting = 1, min(devices, TEXT_VECTORS)
         elif model.hints.linear and config.engine.fused:
             together, vectors, waiting = LEAF, 4, LEAF
         elif model.hints.dense is not None:
@@ -398,6 +405,23 @@ def _training(world: World, lanes: int, devices: int) -> int:
             together, vectors = min(devices, config.engine.block or fitting), MAPPED_VECTORS
     device = batch * (steps * sample + _activations(world)) + vectors * theta
     return _workers(world) * together * device + lanes * waiting * theta
+
+
+def _survey(world: World, methods: Sequence[Method]) -> int:
+    """Return the bytes that derivatives in a mixture's weights take, which devices are asked for.
+
+    Logits that are linear in the parameters need none, and text models are made smaller first.
+    """
+    model, choices = world.model, world.config.parameters
+    asking = [method.name for method in methods if "starts" in STARTS[method.name].keeps]
+    if model.hints.linear or model.hints.bag_of_words is not None or not asking:
+        return 0
+    given = [choices.get(name, {}).get("models") for name in asking]
+    usual = [STARTS[name].defaults.get("models", 2) for name in asking]
+    most = max(int(own or other) for own, other in zip(given, usual, strict=True))
+    past = max(0, len(world.sessions) - world.rules.pilot_sessions - 1)
+    rows = rows_at_once(world.dataset.train.x[:1])
+    return rows * _activations(world) * SURVEY_PASSES * min(most, 2 * past)
 
 
 def _evaluation(world: World) -> int:

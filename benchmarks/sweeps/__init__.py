@@ -1,0 +1,1 @@
+"""Tries sweeps: workers that are killed, nodes that are lost, and estimates against the truth."""

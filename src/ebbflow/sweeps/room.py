@@ -1,0 +1,114 @@
+"""Room in memory: cells that run beside each other must not need more than there is.
+
+A cell takes its memory little by little, so what the system calls available is promised in part to
+cells that have just started. Every process that computes a cell writes down what it will need at
+most; what it has not taken yet is not available to the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, StringConstraints, with_config
+from typing_extensions import TypedDict
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import make_folder
+from ebbflow.runs.records import read_json, write_json
+from ebbflow.runs.schemas import checked
+from ebbflow.sweeps import locks
+from ebbflow.sweeps.cell_names import safe_name
+from ebbflow.sweeps.claims import hostname
+from ebbflow.sweeps.cores import bind_to, least_used
+from ebbflow.sweeps.usage import birth, resident
+
+FOLDER = "hosts"
+_Bytes = Annotated[int, Field(ge=0)]
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class Promise(TypedDict):
+    """The memory that a process may take at most for a cell, and cores that are its own."""
+
+    pid: _Bytes
+    birth: Annotated[str, StringConstraints(max_length=40)]
+    cell: Annotated[str, StringConstraints(max_length=100)]
+    bytes: _Bytes
+    cores: list[_Bytes]
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class Promises(TypedDict):
+    """The file of a machine."""
+
+    promises: list[Promise]
+
+
+class Room:
+    """The memory of this machine, as far as it is promised to cells of a sweep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+        name = safe_name(hostname())
+        self._path, self._lock = self._folder / f"{name}.json", self._folder / f"{name}.lock"
+
+    def never(self, need: int | None) -> bool:
+        """Whether a cell needs more than this machine has."""
+        from ebbflow.simulation.ceilings import total_memory  # noqa: PLC0415 - imports torch
+
+        total = total_memory()
+        return need is not None and total is not None and need > total
+
+    def fits(self, need: int | None) -> bool:
+        """Whether there is room for a cell now, in a process that is a fork of this one."""
+        from ebbflow.simulation.ceilings import available_memory  # noqa: PLC0415 - imports torch
+
+        available = available_memory()
+        if need is None or available is None:
+            return True
+        promised = sum(_not_taken(each) for each in self.others())
+        return need - resident(os.getpid()) <= available - promised
+
+    def reserve(self, cell: str, need: int | None, cores: int = 0) -> bool:
+        """Promise this process the memory of a cell; False if there is no room for it now.
+
+        With a number of ``cores``, it is bound to so many that other cells use least.
+        """
+        make_folder(self._folder)
+        with locks.locked(self._lock):
+            if not self.fits(need):
+                return False
+            pid, others = os.getpid(), self.others()
+            own = least_used(cores, [core for each in others for core in each["cores"]])
+            bind_to(own)
+            ours = Promise(pid=pid, birth=birth(pid), cell=cell, bytes=need or 0, cores=own)
+            write_json(self._path, {"promises": [*others, ours]})
+        return True
+
+    def release(self) -> None:
+        """Take back what this process was promised."""
+        with locks.locked(self._lock):
+            write_json(self._path, {"promises": self.others()})
+
+    def others(self) -> list[Promise]:
+        """Return what other processes were promised that are alive."""
+        if not self._path.exists():
+            return []
+        try:
+            remedy = "remove the file"
+            found: list[Promise] = checked(
+                Promises, read_json(self._path), str(self._path), remedy
+            )["promises"]
+        except EbbflowError:  # what is damaged promises nothing, and is written anew
+            return []
+        return [
+            each
+            for each in found
+            if each["pid"] != os.getpid() and each["birth"] == birth(each["pid"]) != ""
+        ]
+
+
+def _not_taken(promise: Promise) -> int:
+    return max(0, promise["bytes"] - resident(promise["pid"]))

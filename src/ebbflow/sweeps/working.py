@@ -1,0 +1,195 @@
+"""A worker: computes cells one after the other, as long as there are any that it can claim.
+
+Any number of workers on any number of machines may work on the same folder. They know of each other
+by the locks alone, so a worker may come, go or be killed at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ebbflow.simulation.ceilings import available_memory, in_words, total_memory
+from ebbflow.sweeps.children import PATIENCE, SIGNALS, CellProcess
+from ebbflow.sweeps.claims import Claims, checkpoint_number
+from ebbflow.sweeps.computing import CellEnding
+from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.jobs import Jobs
+from ebbflow.sweeps.room import Room
+
+INTERVAL = 0.5
+"""Seconds between two looks at what others are doing."""
+ROOM_PATIENCE = 60.0
+"""Seconds to wait for memory while no other cell is computed here."""
+
+
+class Worker:
+    """Computes cells until none is left to claim.
+
+    Args:
+        jobs: The cells.
+        say: Told in sentences what happens.
+        lifeline: A handle that is at its end when the process is gone that this one works for.
+    """
+
+    def __init__(self, jobs: Jobs, say: Callable[[str], None], lifeline: int | None = None) -> None:
+        self.jobs = jobs
+        self.left: dict[str, str] = {}
+        """Cells that this machine cannot compute, and why."""
+        self.stopped_by: int | None = None
+        """The signal that this worker was asked to stop by."""
+        self._say = say
+        self._lifeline = lifeline
+        self._claims, self._failures = Claims(jobs.folder), Failures(jobs.folder)
+        self._room = Room(jobs.folder)
+        self._done: set[str] = set()
+        self._later: dict[str, None] = {}
+        self._short_since: float | None = None
+        self._child: CellProcess | None = None
+        self._waiting = False
+
+    def work(self) -> None:
+        """Compute cells until all are done, failed, or out of reach for this machine."""
+        with self._signals():
+            while self.stopped_by is None:
+                open_cells = self._open()
+                if not open_cells:
+                    return
+                if not self._worked_on_one(open_cells):
+                    if all(name in self.left for name in open_cells) and not any(
+                        map(self._claims.is_held, open_cells)
+                    ):
+                        return
+                    self._wait()
+
+    def _open(self) -> list[str]:
+        """Return the cells that are neither done nor failed; those that died come last."""
+        self.jobs.refresh()
+        found = []
+        for name in self.jobs.names():
+            if name in self._done or name in self._failures:
+                continue
+            if self.jobs.is_done(name):
+                self._done.add(name)
+            else:
+                found.append(name)
+        return sorted(found, key=lambda name: name in self._later)
+
+    def _worked_on_one(self, open_cells: list[str]) -> bool:
+        """Compute the first cell that can be claimed; return whether there was one."""
+        short = False
+        for name in open_cells:
+            if name in self.left or self._claims.is_held(name):
+                continue
+            need = self.jobs.need(name)
+            if self._room.never(need):
+                self._leave(name, need, "this machine has")
+            elif not self._room.fits(need):
+                short = True
+                if self._short_for_long():
+                    self._leave(name, need, "other programs leave")
+            else:
+                self._short_since = None
+                ending = self._compute(name)
+                if ending is CellEnding.NO_ROOM:
+                    short = True
+                elif ending is not CellEnding.TAKEN:
+                    return True
+        if short and not self._waiting:
+            self._say("waits for memory that other cells have been promised")
+        self._waiting = short
+        return False
+
+    def _short_for_long(self) -> bool:
+        """Whether there has been too little memory for long, though no cell is computed here."""
+        if self._room.others():
+            self._short_since = None
+            return False
+        if self._short_since is None:
+            self._short_since = time.monotonic()
+        return time.monotonic() - self._short_since > ROOM_PATIENCE
+
+    def _leave(self, name: str, need: int | None, whose: str) -> None:
+        there = total_memory() if whose == "this machine has" else available_memory()
+        self.left[name] = (
+            f"{name} needs about {in_words(need or 0)} of memory, and {whose} "
+            f"{in_words(there or 0)}: it is left for other machines"
+        )
+        self._say(self.left[name])
+
+    def _compute(self, name: str) -> CellEnding | str:
+        before = checkpoint_number(self.jobs.run_folder(name))
+        self._child = child = CellProcess(self.jobs, name)
+        began, told = time.monotonic(), False
+        asked: float | None = None
+        while child.running:
+            self._look_at_lifeline(child)
+            if self.stopped_by is not None and asked is None:
+                self._say("stopping after this round; once more to stop at once")
+                child.ask_to_stop()
+                asked = time.monotonic()
+            if asked is not None and time.monotonic() - asked > PATIENCE + 2:
+                child.kill()
+            if not told and time.monotonic() - began > INTERVAL:
+                told = True
+                self._say(f"{name}: {'goes on' if before else 'begun'}")
+        self._child = None
+        pid, ending = child.pid, child.ending()
+        self._tell(name, pid, ending, time.monotonic() - began)
+        return ending
+
+    def _tell(self, name: str, pid: int, ending: CellEnding | str, seconds: float) -> None:
+        if ending is CellEnding.DONE:
+            self._say(f"{name}: done, {seconds:.0f} s")
+        elif ending is CellEnding.FAILED:
+            failure = self._failures.read(name)
+            self._say(f"{name}: failed: {failure['sentence'] if failure else 'unknown'}")
+        elif ending is CellEnding.STOPPED:
+            self._say(f"{name}: stopped, and can go on")
+        elif isinstance(ending, str):
+            self._claims.note_death(name, pid, ending)
+            self._later[name] = None
+            self._say(f"{name}: its process died ({ending}); it is tried again")
+
+    # --- waiting and stopping --------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Wait a moment for what others do."""
+        self._look_at_lifeline(None)
+        time.sleep(INTERVAL)
+
+    def _look_at_lifeline(self, child: CellProcess | None) -> None:
+        """Wait a moment for a child; stop if the process is gone that this one works for."""
+        handles = [] if self._lifeline is None else [self._lifeline]
+        ready: list[Any] = []
+        if child is not None:
+            ready = child.wait(handles, INTERVAL)
+        elif handles:
+            ready = select.select(handles, [], [], 0)[0]
+        gone = self._lifeline in ready and os.read(handles[0], 1024) == b""
+        if gone and self.stopped_by is None:
+            self.stopped_by = signal.SIGTERM
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped_by is not None and self._child is not None:
+            self._child.kill()  # asked twice
+        self.stopped_by = self.stopped_by or number
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # no other thread may set handlers
+            return
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
