@@ -1,5 +1,7 @@
 """Hypothesis without a deadline: a busy machine is no failure. One browser for all tests."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -13,3 +15,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Pass over a warning that torch gives to itself when it first differentiates forward."""
     ours = "ignore:`torch.jit.script` is:DeprecationWarning"
     config.addinivalue_line("filterwarnings", ours)
+    _hear_signals()
+
+
+def _hear_signals() -> None:
+    """Undo what nohup and a shell's background do: tests, and what they start, wait for these."""
+    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    for number, handler in usual.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)

@@ -32,7 +32,7 @@ FIRST = next(iter(KINDS))
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
 
-@pytest.mark.parametrize(("name", "part"), [("crashes", 45), ("hostile", 45), ("inputs", 199)])
+@pytest.mark.parametrize(("name", "part"), [("crashes", 90), ("hostile", 90), ("inputs", 398)])
 def test_a_quick_look_finds_nothing(name: str, part: int) -> None:
     """In a process of its own: forked processes must have no other threads."""
     command = [sys.executable, "-m", "benchmarks.chaos", name, "--part", str(part)]
@@ -310,7 +310,11 @@ def test_an_unknown_section_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [pytest.param("attacks", 13, marks=pytest.mark.slow), ("poison", 16), ("faults", 5)],
+    [
+        pytest.param("attacks", 13, marks=pytest.mark.slow),
+        pytest.param("poison", 16, marks=pytest.mark.slow),
+        ("faults", 5),
+    ],
 )
 def test_accuracies_and_faults_in_their_quick_form(name: str, rows: int, tmp_path: Path) -> None:
     lines = SECTIONS[name](tmp_path, Extent(part=30)).splitlines()

@@ -89,6 +89,7 @@ def test_other_works_in_small() -> None:
     assert [requirement.bound for requirement in four.requirements] == [10]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_texts_under_every_algorithm_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "ALGORITHMS", ("fedavg", "scaffold"))  # each starts a process

@@ -13,7 +13,6 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -179,9 +178,7 @@ def test_nobody_has_to_read_what_it_says(small_run: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_when_asked_to(number: signal.Signals, small_run: Path) -> None:
-    # A signal that is ignored here, as under nohup, would be ignored there, too.
-    heard = partial(signal.signal, number, signal.SIG_DFL)
-    with watching(str(small_run), preexec_fn=heard) as watcher:
+    with watching(str(small_run)) as watcher:
         assert watcher.place["pid"] == watcher.child.pid
         busy = socket.create_connection(("127.0.0.1", watcher.place["port"]))
         with busy:  # somebody is connected, and says nothing
