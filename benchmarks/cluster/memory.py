@@ -24,7 +24,7 @@ from ebbflow.simulation.world import draw_round
 
 Say = Callable[[str], None]
 DEVICES = (1_000, 10_000)
-SIDE = 16
+SIDE = 8
 STORE = 512 * 2**20
 
 

@@ -12,8 +12,8 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 KILLS = """\
-`python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side on two nodes of one
-core each, here and there, and then kills a node by SIGKILL in the middle of a round, {kills} times;
+`python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side, here and on two
+nodes of one core each, and then kills a node by SIGKILL in the middle of a round, {kills} times;
 another one joins after each. "Equal" is by SHA-256 over the models, their buffers and all device
 states at the ends of sessions; the costs are those that the run records:
 
@@ -22,21 +22,22 @@ states at the ends of sessions; the costs are those that the run records:
 {rows}"""
 
 OVERHEAD = """\
-`python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next to
-nothing is left but sending models to and fro. Medians of rounds in which all three take turns, on one
-machine with two cores that had other work as well: compare within a row, not with other machines.
+`python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next
+to nothing is left but sending models to and fro. Medians of {rounds} rounds in which all three take
+turns, on one machine with two cores that had much other work: compare within a row, not with other
+machines.
 
-| parameters | local engine | two nodes | Flower's simulation on Ray | pays with two machines for rounds of |
+| parameters | local engine | two nodes | Flower's simulation on Ray | pays for rounds of |
 | --- | --- | --- | --- | --- |
 {rows}
 
-A second machine of the same kind saves half of the time that a round takes, and costs the difference
-between the first two columns. It pays for rounds that take more than twice that with the local
-engine; the more machines, the nearer this comes to once."""
+A second machine of the same kind saves half of the time that a round takes, and costs the
+difference between the first two columns. So it pays for rounds that take more than twice that with
+the local engine; the more machines, the nearer this comes to once."""
 
 MEMORY = """\
-`python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two nodes,
-most memory at any time in its course:
+`python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two
+nodes, and the most memory at any time in its course:
 
 | devices in the round | driver | a worker | sums in shared memory |
 | --- | --- | --- | --- |
@@ -45,28 +46,29 @@ most memory at any time in its course:
 SCALING = """\
 `python -m benchmarks.cluster scaling` puts measured parts together by a discrete-event model
 (`benchmarks/cluster/model.py`): workers that take chunks in turn, the driver's network link, the
-driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that wait
-{wait} s for each of {devices} devices instead of computing, since four workers that compute would
-share two cores here:
+driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that
+wait {wait} s for each of {devices} devices instead of computing, since four workers that compute
+would share two cores here:
 
 | workers | measured, s a round | predicted, s | ratio |
 | --- | --- | --- | --- |
 {checks}
 
 And this is what it predicts for ResNet-18 on TinyImageNet as in the paper: 100 devices with 500
-pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a step
-of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
+pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a
+step of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
 "uneven" are workers whose speeds differ by some 15 %:
 
 | workers | 1 Gbit/s | uneven | link busy | 10 Gbit/s | uneven | link busy | driver busy |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-**The limit is the number of leaves.** 100 devices are 25 leaves of four, and a leaf is computed in one
-place: beyond 25 workers there is nothing left to hand out, and between 13 and 24 one of them has two
-leaves. Then come the slowest worker, for whom all others wait, and the network: 25 sums of
-{megabytes:.0f} MB go to the driver in every round, and every worker fetches one model. The driver
-itself is idle. With ten times as many devices a round, ten times as many workers would find work."""
+**The limit is the number of leaves.** 100 devices are 25 leaves of four, and a leaf is computed in
+one place: beyond 25 workers there is nothing left to hand out, and between 13 and 24 one of them
+has two leaves. Then come the slowest worker, for whom all others wait, and the network: 25 sums of
+{megabytes:.0f} MB go to the driver in every round, and every worker fetches a model. With ten times
+as many devices in a round, ten times as many workers would find work, and the link would be the
+limit."""
 
 
 def parts() -> dict[str, str]:
@@ -79,7 +81,8 @@ def kills() -> str:
     rows = _found("kills")
     lines = [
         f"| {row['cell']} | {_same(row['equal'] and row['costs'])} | {row['kills']} "
-        f"| {row['computed again']} | {_same(row['equal after kills'] and row['costs after kills'])} "
+        f"| {row['computed again']} "
+        f"| {_same(row['equal after kills'] and row['costs after kills'])} "
         f"| {row['processes left']} |"
         for row in rows
     ]
@@ -98,7 +101,8 @@ def overhead() -> str:
         here, there, flower = (_seconds(row["seconds"][k]) for k in ("here", "two nodes", "Flower"))
         pays = _seconds(2 * row["overhead"])
         lines.append(f"| {row['model']} | {here} | {there} | {flower} | {pays} and more |")
-    return OVERHEAD.format(devices=rows[0]["devices"], rows="\n".join(lines))
+    first = rows[0]
+    return OVERHEAD.format(devices=first["devices"], rounds=first["rounds"], rows="\n".join(lines))
 
 
 def _seconds(value: float) -> str:

@@ -34,7 +34,7 @@ from ebbflow.simulation.world import World, draw_round
 
 Say = Callable[[str], None]
 WORKERS_HERE, WORKERS_THERE = (1, 2, 4), (1, 4, 16, 64, 256)
-CHECKED_DEVICES, WAIT = 32, 0.4
+CHECKED_DEVICES, WAIT = 32, 0.5
 DEVICES, STEPS, TESTS, SIDE = 100, 4, 10_000, 64
 """TinyImageNet in the paper: 100 devices of 500 pictures of 64 x 64, which are 4 steps of 128."""
 CORES = 4

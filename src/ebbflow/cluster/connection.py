@@ -22,10 +22,12 @@ from ebbflow.core.errors import EbbflowError
 
 _CURRENT = Path("/tmp/ray/ray_current_cluster")
 """Where `ray start` writes the address of a cluster."""
-_NO_REPORTS = {
+_USUAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray would otherwise warn of how a later version will treat processes without a GPU.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Workers compute in the place of this process, and so at its priority; Ray's usual one is low.
+    "RAY_worker_niceness": "0",
 }
 _LONGEST = 40
 """Letters of a folder's path with which the names of Ray's sockets are not yet too long."""
@@ -43,7 +45,7 @@ def imported(*, on_loopback: bool = False) -> ModuleType:
     ``on_loopback``: whether 127.0.0.1 is to be taken for what it is. Ray would otherwise replace it
     by an address that others can reach, where nobody may listen.
     """
-    for name, value in _NO_REPORTS.items():
+    for name, value in _USUAL.items():
         os.environ.setdefault(name, value)
     if on_loopback:
         os.environ.update(_LOOPBACK_ONLY)
