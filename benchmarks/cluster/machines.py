@@ -12,6 +12,8 @@ import psutil
 
 from ebbflow.cluster.connection import careless, imported
 
+AT_WORK = "ray::Host.run"
+"""What a worker's process is called while it is at a task."""
 STORE = 256 * 2**20
 """Bytes of each node's object store."""
 
@@ -53,6 +55,13 @@ class Nodes:
             _kill(process)
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def latest_works(self) -> bool:
+        """Whether the latest node is at a task: Ray's processes say so in their names."""
+        raylet = self.others[-1].all_processes["raylet"][0].process.pid
+        with suppress(psutil.NoSuchProcess):
+            return any(_title(child) == AT_WORK for child in psutil.Process(raylet).children())
+        return False
+
     def processes(self) -> list[psutil.Process]:
         """Return all processes of all nodes that live."""
         found = []
@@ -66,6 +75,12 @@ class Nodes:
         """End everything."""
         with careless():
             self._cluster.shutdown()
+
+
+def _title(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return "".join(process.cmdline()).strip()
+    return ""
 
 
 def _kill(process: psutil.Process) -> None:

@@ -29,7 +29,7 @@ pytest.importorskip("ray")
 
 from benchmarks.cluster import machines
 from benchmarks.cluster.cells import cells, outcome
-from benchmarks.cluster.kills import compared
+from benchmarks.cluster.kills import ROUNDS, compared
 
 KEYS = {**SMALL, "model.kind": "softmax", "algorithm": ["fedavg", "scaffold"]}
 
@@ -101,7 +101,7 @@ def test_a_run_that_began_here_goes_on_on_two_nodes_with_the_same_bits(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
 def test_a_node_killed_in_the_middle_of_rounds_does_not_show(cell: Any) -> None:
-    found = compared(cell, kills=5, rounds=6, say=print)
+    found = compared(cell, kills=5, rounds=ROUNDS, say=print)
     assert found["equal"]
     assert found["costs"]
     assert found["kills"] == 5
