@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cluster.cells import Cell, Outcome, cells, outcome
+from benchmarks.cluster.cells import TrialCell, TrialOutcome, cells, outcome
 from benchmarks.cluster.machines import Nodes, left_over, nodes
 
 Say = Callable[[str], None]
@@ -60,7 +60,7 @@ class Killer:
             self._nodes.add()
 
 
-def compared(cell: Cell, kills: int, rounds: int, say: Say) -> dict[str, Any]:
+def compared(cell: TrialCell, kills: int, rounds: int, say: Say) -> dict[str, Any]:
     """Run a cell here, on two nodes, and on two nodes of which one is killed."""
     here = outcome(cell, cell.config())
     with nodes(2) as two:
@@ -93,7 +93,7 @@ def _on(at: Nodes) -> dict[str, Any]:
     return {"engine.kind": "ray", "engine.address": at.address}
 
 
-def _verdict(one: Outcome, other: Outcome) -> str:
+def _verdict(one: TrialOutcome, other: TrialOutcome) -> str:
     same = one.models == other.models and one.costs == other.costs
     return "models, states and costs are equal" if same else "THERE IS A DIFFERENCE"
 

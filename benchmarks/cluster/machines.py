@@ -12,7 +12,7 @@ import psutil
 
 from ebbflow.cluster.connection import careless, imported
 
-AT_WORK = "ray::Host.run"
+AT_WORK = "ray::WorkerHost.run"
 """What a worker's process is called while it is at a task."""
 STORE = 256 * 2**20
 """Bytes of each node's object store."""

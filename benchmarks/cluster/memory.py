@@ -41,7 +41,7 @@ class _Peaks(PeriodicSampler):
         self.store = max(self.store, status(os.getpid(), "RssShmem"))
         for process in psutil.Process().children(recursive=True):
             try:
-                if process.name().startswith("ray::Host"):
+                if process.name().startswith("ray::WorkerHost"):
                     self.worker = max(self.worker, status(process.pid, "RssAnon"))
             except psutil.NoSuchProcess:
                 continue

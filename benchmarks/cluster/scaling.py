@@ -145,7 +145,7 @@ def scaling(say: Say) -> dict[str, Any]:
     for workers in WORKERS_HERE:
         measured, world = checked(workers)
         local = driver_costs(world.model.layout.total, 2e9, 2e-4)
-        own = _processor_seconds(partial(_trained_alone, world), 1)
+        own = _processor_seconds(partial(_trained_alone, world))
         guess = simulated(replace(local, device=WAIT + own), CHECKED_DEVICES, [1.0] * workers)
         check.append(
             {

@@ -41,8 +41,8 @@ from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.engines.leaves import (
     LEAF,
     DenseTotal,
+    LeafStretch,
     LeafSum,
-    Stretch,
     Total,
     folded,
     leaf_sums,
@@ -134,7 +134,7 @@ class Vectorised:
             failure = error
         return self.raise_explained(failure, lanes, cohort)
 
-    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train every lane by the fastest way that it can go, and yield the leaves' sums."""
         if self._fused is None:
             return self._mapped(lanes, cohort)
@@ -145,11 +145,11 @@ class Vectorised:
             partial(self._mapped, cohort=cohort),
         )
 
-    def folded(self, lanes: Sequence[Lane], leaves: Iterable[Stretch]) -> list[Trained]:
+    def folded(self, lanes: Sequence[Lane], leaves: Iterable[LeafStretch]) -> list[Trained]:
         """Return, for every lane, what the leaves of a cohort add up to."""
         return folded(lanes, leaves, self._total)
 
-    def portable(self, stretch: Stretch) -> Stretch:
+    def portable(self, stretch: LeafStretch) -> LeafStretch:
         """Return leaves in the form in which they may go to another process."""
         return stretch
 
@@ -186,7 +186,7 @@ class Vectorised:
         path: RoutePath = "mapped blocks" if self._maps else "one device at a time"
         return Route(path, reason if self.model.hints.linear else "")
 
-    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train in torch, in blocks of devices that are mapped together."""
         untouched = None if self._undisturbed else torch.get_rng_state()
         for window in self._windows(len(cohort.devices), len(lanes)):
