@@ -23,7 +23,7 @@ states at the ends of sessions; the costs are those that the run records:
 
 OVERHEAD = """\
 `python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next
-to nothing is left but sending models to and fro. Medians of {rounds} rounds in which all three take
+to nothing is left but sending models to and fro. Medians of {rounds} or more rounds in which all three take
 turns, on one machine with two cores that had much other work: compare within a row, not with other
 machines.
 
@@ -48,7 +48,7 @@ SCALING = """\
 (`benchmarks/cluster/model.py`): workers that take chunks in turn, the driver's network link, the
 driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that
 wait {wait} s for each of {devices} devices instead of computing, since four workers that compute
-would share two cores here:
+would share two cores here. How long a device takes is known from the run with one worker:
 
 | workers | measured, s a round | predicted, s | ratio |
 | --- | --- | --- | --- |
@@ -72,8 +72,9 @@ limit."""
 
 
 def parts() -> dict[str, str]:
-    """Return what stands between the markers."""
-    return {"kills": kills(), "overhead": overhead(), "memory": memory(), "scaling": scaling()}
+    """Return what stands between the markers, as far as there are results."""
+    known = {"kills": kills, "overhead": overhead, "memory": memory, "scaling": scaling}
+    return {name: text() for name, text in known.items() if (RESULTS / f"{name}.json").exists()}
 
 
 def kills() -> str:
