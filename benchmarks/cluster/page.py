@@ -23,17 +23,18 @@ states at the ends of sessions; the costs are those that the run records:
 
 OVERHEAD = """\
 `python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next
-to nothing is left but sending models to and fro. Medians of {rounds} or more rounds in which all three take
-turns, on one machine with two cores that had much other work: compare within a row, not with other
-machines.
+to nothing is left but sending models to and fro. Medians of so many rounds in which all three take
+turns; each size is a run of its own. The machine has two cores and had some ten times as much other
+work at the time: compare within a row. The seconds say little about an idle machine, where all of
+them, the last column included, are likely to be smaller.
 
-| parameters | local engine | two nodes | Flower's simulation on Ray | pays for rounds of |
-| --- | --- | --- | --- | --- |
+| parameters | rounds | local engine | two nodes | Flower's simulation on Ray | pays from |
+| --- | --- | --- | --- | --- | --- |
 {rows}
 
 A second machine of the same kind saves half of the time that a round takes, and costs the
-difference between the first two columns. So it pays for rounds that take more than twice that with
-the local engine; the more machines, the nearer this comes to once."""
+difference between local engine and two nodes. So it pays for rounds that take more than twice that
+with the local engine; the more machines, the nearer this comes to once."""
 
 MEMORY = """\
 `python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two
@@ -48,7 +49,8 @@ SCALING = """\
 (`benchmarks/cluster/model.py`): workers that take chunks in turn, the driver's network link, the
 driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that
 wait {wait} s for each of {devices} devices instead of computing, since four workers that compute
-would share two cores here. How long a device takes is known from the run with one worker:
+would share two cores here. How long a device takes is fitted to the run with one worker, which so
+agrees by construction; two and four are the check:
 
 | workers | measured, s a round | predicted, s | ratio |
 | --- | --- | --- | --- |
@@ -63,12 +65,12 @@ step of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative 
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-**The limit is the number of leaves.** 100 devices are 25 leaves of four, and a leaf is computed in
-one place: beyond 25 workers there is nothing left to hand out, and between 13 and 24 one of them
-has two leaves. Then come the slowest worker, for whom all others wait, and the network: 25 sums of
-{megabytes:.0f} MB go to the driver in every round, and every worker fetches a model. With ten times
-as many devices in a round, ten times as many workers would find work, and the link would be the
-limit."""
+**Two limits.** 100 devices are 25 leaves of four, and a leaf is computed in one place: beyond 25
+workers there is nothing left to hand out, and between 13 and 24 one of them has two leaves. That is
+the limit with 10 Gbit/s. With 1 Gbit/s it is the network before that: 25 sums of {megabytes:.0f} MB
+go to the driver in every round, and every worker fetches a model. All wait for the slowest worker;
+adding up is no limit. More devices in a round would give more workers something to do, and the
+network more to carry."""
 
 
 def parts() -> dict[str, str]:
@@ -99,11 +101,13 @@ def overhead() -> str:
     rows = _found("overhead")
     lines = []
     for row in rows:
-        here, there, flower = (_seconds(row["seconds"][k]) for k in ("here", "two nodes", "Flower"))
-        pays = _seconds(2 * row["overhead"])
-        lines.append(f"| {row['model']} | {here} | {there} | {flower} | {pays} and more |")
-    first = rows[0]
-    return OVERHEAD.format(devices=first["devices"], rounds=first["rounds"], rows="\n".join(lines))
+        here, there, flower = (row["seconds"][k] for k in ("here", "two nodes", "Flower"))
+        lines.append(
+            f"| {row['model']} | {row['rounds']} | {_seconds(here)} "
+            f"| {_seconds(there)}, {there / here:.1f}× "
+            f"| {_seconds(flower)}, {flower / here:.1f}× | {_seconds(2 * row['overhead'])} |"
+        )
+    return OVERHEAD.format(devices=rows[0]["devices"], rows="\n".join(lines))
 
 
 def _seconds(value: float) -> str:
