@@ -15,7 +15,8 @@ KILLS = """\
 `python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side, here and on two
 nodes of one core each, and then kills a node by SIGKILL in the middle of a round, {kills} times;
 another one joins after each. "Equal" is by SHA-256 over the models, their buffers and all device
-states at the ends of sessions; the costs are those that the run records:
+states at the ends of sessions; the costs are those that the run records. Computed again are the
+tasks that a node had when it was killed; if there are none, it had none at those moments:
 
 | model | two nodes | nodes killed | tasks computed again | after the kills | processes left |
 | --- | --- | --- | --- | --- | --- |
