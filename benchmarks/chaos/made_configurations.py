@@ -171,6 +171,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "privacy.answers": ("5.0", "1e-300", "1e300"),
     "privacy.delta": ("1e-5", "0.5", "5e-324"),
     "engine.kind": ('"vectorised"', '"sequential"'),
+    "engine.address": ('"auto"', '"127.0.0.1:1"', '""'),
     "engine.block": ("1", "7", "1000000000000"),
     "engine.workers": ("1", "2"),
     "engine.fused": ("true", "false"),

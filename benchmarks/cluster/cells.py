@@ -37,7 +37,7 @@ USUAL: dict[str, Any] = {
 }
 
 
-class Cell(NamedTuple):
+class TrialCell(NamedTuple):
     """An experiment: its settings, and data that are made up where it matters not what they say."""
 
     name: str
@@ -73,7 +73,7 @@ def texts(samples: int = 3000, vocabulary: int = VOCABULARY, length: int = 40) -
     return Dataset("texts", Examples(x[:cut], y[:cut]), Examples(x[cut:], y[cut:]), 4)
 
 
-def cells() -> list[Cell]:
+def cells() -> list[TrialCell]:
     """Return the three experiments of the trials."""
     often = {"local.rule": "each_step", "local.steps": 15}
     mlp = {"model.kind": "mlp", "dataset": "digits", **often}
@@ -95,13 +95,13 @@ def cells() -> list[Cell]:
         **often,
     }
     return [
-        Cell("mlp", mlp),
-        Cell("cnn", cnn, pictures("pictures", 1200, (3, 16, 16), tests=200)),
-        Cell("texts", text, texts()),
+        TrialCell("mlp", mlp),
+        TrialCell("cnn", cnn, pictures("pictures", 1200, (3, 16, 16), tests=200)),
+        TrialCell("texts", text, texts()),
     ]
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What a run came to: digests of the final models and device states, and the costs."""
 
     models: list[str]
@@ -135,7 +135,7 @@ def _states(clients: dict[int, dict[str, torch.Tensor]]) -> list[torch.Tensor]:
     return [v for _, state in sorted(clients.items()) for _, v in sorted(state.items())]
 
 
-def outcome(cell: Cell, config: Config, after_round: Any = None) -> Outcome:
+def outcome(cell: TrialCell, config: Config, after_round: Any = None) -> TrialOutcome:
     """Run an experiment by the engine that its configuration names."""
     data = prepared(config, cell.data)
     world = build_world(config, data, config.seeds[0])
@@ -145,4 +145,4 @@ def outcome(cell: Cell, config: Config, after_round: Any = None) -> Outcome:
         simulate(world, new_tracks(world, methods_of(world)), engine, [kept])
         seconds = time.perf_counter() - began
         recomputed = getattr(engine, "recomputed", 0)
-    return Outcome(kept.models, kept.costs, seconds, recomputed)
+    return TrialOutcome(kept.models, kept.costs, seconds, recomputed)

@@ -8,48 +8,59 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cluster.cells import Cell, Outcome, cells, outcome
+from benchmarks.cluster.cells import TrialCell, TrialOutcome, cells, outcome
 from benchmarks.cluster.machines import Nodes, left_over, nodes
 
 Say = Callable[[str], None]
 KILLS = 5
+ROUNDS = 30
+LOOK = 0.01
+"""Seconds after which it is looked again whether a node is at a task."""
+BREAK = 1.5
+"""Seconds between rounds while a node is to be killed: it takes some time until one is ready."""
 
 
 class Killer:
-    """Kills a node within every second round, and lets another one join after it."""
+    """Kills a node while it is at a task, lets another one join after the round, and so on."""
 
     def __init__(self, at: Nodes, kills: int, seed: int = 0) -> None:
         self._nodes, self._draw = at, random.Random(seed)
-        self._left, self._last = kills, time.monotonic()
-        self._killing: threading.Thread | None = None
+        self._left = kills
+        self._over = threading.Event()
+        self._killing = self._hunt()
         self.killed = 0
 
-    def __call__(self) -> None:
-        """Note the end of a round: a node joins, or one is killed within the next round."""
-        now = time.monotonic()
-        took, self._last = now - self._last, now
-        if self._killing is not None:
-            self.join()
-        elif self._left:
-            self._left -= 1
-            after = self._draw.uniform(0.2, 0.6) * took
-            self._killing = threading.Thread(target=self._kill, args=(after,), daemon=True)
-            self._killing.start()
+    def _hunt(self) -> threading.Thread:
+        thread = threading.Thread(target=self._kill, daemon=True)
+        thread.start()
+        return thread
 
-    def _kill(self, after: float) -> None:
-        time.sleep(after)
+    def __call__(self) -> None:
+        """At the end of a round: let a node join if one was killed, and wait for it to be ready."""
+        if not self._killing.is_alive() and self._left:
+            self._nodes.add()
+            self._killing = self._hunt()
+        elif self._left:
+            time.sleep(BREAK)
+
+    def _kill(self) -> None:
+        while not self._nodes.latest_works():
+            if self._over.wait(LOOK):
+                return
+        time.sleep(self._draw.uniform(0.0, 5 * LOOK))
         self._nodes.kill()
         self.killed += 1
+        self._left -= 1
 
     def join(self) -> None:
-        """Wait for the kill, and let a node join in the place of the one that is gone."""
-        if self._killing is not None:
-            self._killing.join()
-            self._killing = None
+        """Stop, and replace the node that was killed last."""
+        self._over.set()
+        self._killing.join()
+        if not self._nodes.others:
             self._nodes.add()
 
 
-def compared(cell: Cell, kills: int, rounds: int, say: Say) -> dict[str, Any]:
+def compared(cell: TrialCell, kills: int, rounds: int, say: Say) -> dict[str, Any]:
     """Run a cell here, on two nodes, and on two nodes of which one is killed."""
     here = outcome(cell, cell.config())
     with nodes(2) as two:
@@ -82,11 +93,11 @@ def _on(at: Nodes) -> dict[str, Any]:
     return {"engine.kind": "ray", "engine.address": at.address}
 
 
-def _verdict(one: Outcome, other: Outcome) -> str:
+def _verdict(one: TrialOutcome, other: TrialOutcome) -> str:
     same = one.models == other.models and one.costs == other.costs
     return "models, states and costs are equal" if same else "THERE IS A DIFFERENCE"
 
 
 def kills(say: Say) -> list[dict[str, Any]]:
     """Return what came of it for each cell."""
-    return [compared(cell, KILLS, 6, say) for cell in cells()]
+    return [compared(cell, KILLS, ROUNDS, say) for cell in cells()]

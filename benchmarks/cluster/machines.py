@@ -10,8 +10,10 @@ from typing import Any
 
 import psutil
 
-from ebbflow.cluster.connection import imported
+from ebbflow.cluster.connection import careless, imported
 
+AT_WORK = "ray::WorkerHost.run"
+"""What a worker's process is called while it is at a task."""
 STORE = 256 * 2**20
 """Bytes of each node's object store."""
 
@@ -20,8 +22,7 @@ class Nodes:
     """A cluster on 127.0.0.1: a head, and further nodes that can be killed."""
 
     def __init__(self, count: int, cores: int = 1, store: int = STORE) -> None:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on 127.0.0.1 alone
-        imported()
+        imported(on_loopback=True)
         from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray reports nothing from now on
 
         self._usual: dict[str, Any] = {
@@ -30,8 +31,9 @@ class Nodes:
             "node_ip_address": "127.0.0.1",
         }
         head = {**self._usual, "include_dashboard": False}
-        self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
-        self.others = [self._cluster.add_node(**self._usual) for _ in range(count - 1)]
+        with careless():
+            self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+            self.others = [self._cluster.add_node(**self._usual) for _ in range(count - 1)]
         self.started = self.processes()
 
     @property
@@ -42,7 +44,8 @@ class Nodes:
 
     def add(self) -> None:
         """Let one more node join."""
-        self.others.append(self._cluster.add_node(**self._usual))
+        with careless():
+            self.others.append(self._cluster.add_node(**self._usual))
 
     def kill(self) -> None:
         """End the latest node and all of its processes, by SIGKILL."""
@@ -51,6 +54,13 @@ class Nodes:
         for process in [*raylet.children(recursive=True), raylet]:
             _kill(process)
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def latest_works(self) -> bool:
+        """Whether the latest node is at a task: Ray's processes say so in their names."""
+        raylet = self.others[-1].all_processes["raylet"][0].process.pid
+        with suppress(psutil.NoSuchProcess):
+            return any(_title(child) == AT_WORK for child in psutil.Process(raylet).children())
+        return False
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes of all nodes that live."""
@@ -63,7 +73,14 @@ class Nodes:
 
     def close(self) -> None:
         """End everything."""
-        self._cluster.shutdown()
+        with careless():
+            self._cluster.shutdown()
+
+
+def _title(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return "".join(process.cmdline()).strip()
+    return ""
 
 
 def _kill(process: psutil.Process) -> None:

@@ -24,7 +24,7 @@ from ebbflow.simulation.world import draw_round
 
 Say = Callable[[str], None]
 DEVICES = (1_000, 10_000)
-SIDE = 16
+SIDE = 8
 STORE = 512 * 2**20
 
 
@@ -41,7 +41,7 @@ class _Peaks(PeriodicSampler):
         self.store = max(self.store, status(os.getpid(), "RssShmem"))
         for process in psutil.Process().children(recursive=True):
             try:
-                if process.name().startswith("ray::Host"):
+                if process.name().startswith("ray::WorkerHost"):
                     self.worker = max(self.worker, status(process.pid, "RssAnon"))
             except psutil.NoSuchProcess:
                 continue

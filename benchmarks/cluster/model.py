@@ -45,7 +45,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Round:
+class SimulatedRound:
     """What a round took, and how long the link and the driver were busy in it."""
 
     seconds: float
@@ -56,7 +56,7 @@ class Round:
 
 def simulated(
     costs: Costs, devices: int, speeds: Sequence[float], threads: int = 1, leaf: int = 4
-) -> Round:
+) -> SimulatedRound:
     """Return a round of so many devices on workers of these speeds, one for each.
 
     The evaluation of the round before comes first, divided among the workers.
@@ -97,7 +97,7 @@ def simulated(
     driver = costs.send + leaves * costs.receive + len(chunks) * costs.task
     seconds = folded[-1]
     busiest = turns_of(chunks, threads, workers) * costs.device
-    return Round(max(seconds, down), link, driver, busiest)
+    return SimulatedRound(max(seconds, down), link, driver, busiest)
 
 
 def turns_of(chunks: Sequence[range], threads: int, workers: int) -> int:

@@ -28,7 +28,7 @@ from benchmarks.workloads import Workload, export, softmax_workload
 Say = Callable[[str], None]
 SIZES = {"8 k": 784, "0.6 M": 60_000, "11 M": 1_100_000}
 """Inputs of softmax regression with ten classes, by the number of its parameters."""
-DEVICES, ROUNDS = 20, 7
+DEVICES, ROUNDS = 20, 5
 STORE = 2 * 2**30
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +69,7 @@ def measured(name: str, inputs: int, say: Say) -> dict[str, Any]:
         "model": name,
         "parameters": 10 * (inputs + 1),
         "devices": DEVICES,
+        "rounds": ROUNDS,
         "seconds": {who: round(value, 4) for who, value in found.items()},
         "overhead": round(overhead, 4),
         "first round of Flower": round(times["Flower"][0], 2),

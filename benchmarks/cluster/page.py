@@ -12,31 +12,34 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 KILLS = """\
-`python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side on two nodes of one
-core each, here and there, and then kills a node by SIGKILL in the middle of a round, {kills} times;
+`python -m benchmarks.cluster kills` trains FedAvg, SCAFFOLD and MOON side by side, here and on two
+nodes of one core each, and then kills a node by SIGKILL in the middle of a round, {kills} times;
 another one joins after each. "Equal" is by SHA-256 over the models, their buffers and all device
-states at the ends of sessions; the costs are those that the run records:
+states at the ends of sessions; the costs are those that the run records. Computed again are the
+tasks that a node had when it was killed; if there are none, it had none at those moments:
 
 | model | two nodes | nodes killed | tasks computed again | after the kills | processes left |
 | --- | --- | --- | --- | --- | --- |
 {rows}"""
 
 OVERHEAD = """\
-`python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next to
-nothing is left but sending models to and fro. Medians of rounds in which all three take turns, on one
-machine with two cores that had other work as well: compare within a row, not with other machines.
+`python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next
+to nothing is left but sending models to and fro. Medians of so many rounds in which all three take
+turns; each size is a run of its own. The machine has two cores and had some ten times as much other
+work at the time: compare within a row. The seconds say little about an idle machine, where all of
+them, the last column included, are likely to be smaller.
 
-| parameters | local engine | two nodes | Flower's simulation on Ray | pays with two machines for rounds of |
-| --- | --- | --- | --- | --- |
+| parameters | rounds | local engine | two nodes | Flower's simulation on Ray | pays from |
+| --- | --- | --- | --- | --- | --- |
 {rows}
 
-A second machine of the same kind saves half of the time that a round takes, and costs the difference
-between the first two columns. It pays for rounds that take more than twice that with the local
-engine; the more machines, the nearer this comes to once."""
+A second machine of the same kind saves half of the time that a round takes, and costs the
+difference between local engine and two nodes. So it pays for rounds that take more than twice that
+with the local engine; the more machines, the nearer this comes to once."""
 
 MEMORY = """\
-`python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two nodes,
-most memory at any time in its course:
+`python -m benchmarks.cluster memory`: one round with the CNN ({parameters:,} parameters) on two
+nodes, and the most memory at any time in its course:
 
 | devices in the round | driver | a worker | sums in shared memory |
 | --- | --- | --- | --- |
@@ -45,33 +48,36 @@ most memory at any time in its course:
 SCALING = """\
 `python -m benchmarks.cluster scaling` puts measured parts together by a discrete-event model
 (`benchmarks/cluster/model.py`): workers that take chunks in turn, the driver's network link, the
-driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that wait
-{wait} s for each of {devices} devices instead of computing, since four workers that compute would
-share two cores here:
+driver that adds up leaves in order, and workers of unequal speed. It is checked with workers that
+wait {wait} s for each of {devices} devices instead of computing, since four workers that compute
+would share two cores here. How long a device takes is fitted to the run with one worker, which so
+agrees by construction; two and four are the check:
 
 | workers | measured, s a round | predicted, s | ratio |
 | --- | --- | --- | --- |
 {checks}
 
 And this is what it predicts for ResNet-18 on TinyImageNet as in the paper: 100 devices with 500
-pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a step
-of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
+pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a
+step of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
 "uneven" are workers whose speeds differ by some 15 %:
 
 | workers | 1 Gbit/s | uneven | link busy | 10 Gbit/s | uneven | link busy | driver busy |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-**The limit is the number of leaves.** 100 devices are 25 leaves of four, and a leaf is computed in one
-place: beyond 25 workers there is nothing left to hand out, and between 13 and 24 one of them has two
-leaves. Then come the slowest worker, for whom all others wait, and the network: 25 sums of
-{megabytes:.0f} MB go to the driver in every round, and every worker fetches one model. The driver
-itself is idle. With ten times as many devices a round, ten times as many workers would find work."""
+**Two limits.** 100 devices are 25 leaves of four, and a leaf is computed in one place: beyond 25
+workers there is nothing left to hand out, and between 13 and 24 one of them has two leaves. That is
+the limit with 10 Gbit/s. With 1 Gbit/s it is the network before that: 25 sums of {megabytes:.0f} MB
+go to the driver in every round, and every worker fetches a model. All wait for the slowest worker;
+adding up is no limit. More devices in a round would give more workers something to do, and the
+network more to carry."""
 
 
 def parts() -> dict[str, str]:
-    """Return what stands between the markers."""
-    return {"kills": kills(), "overhead": overhead(), "memory": memory(), "scaling": scaling()}
+    """Return what stands between the markers, as far as there are results."""
+    known = {"kills": kills, "overhead": overhead, "memory": memory, "scaling": scaling}
+    return {name: text() for name, text in known.items() if (RESULTS / f"{name}.json").exists()}
 
 
 def kills() -> str:
@@ -79,7 +85,8 @@ def kills() -> str:
     rows = _found("kills")
     lines = [
         f"| {row['cell']} | {_same(row['equal'] and row['costs'])} | {row['kills']} "
-        f"| {row['computed again']} | {_same(row['equal after kills'] and row['costs after kills'])} "
+        f"| {row['computed again']} "
+        f"| {_same(row['equal after kills'] and row['costs after kills'])} "
         f"| {row['processes left']} |"
         for row in rows
     ]
@@ -95,9 +102,12 @@ def overhead() -> str:
     rows = _found("overhead")
     lines = []
     for row in rows:
-        here, there, flower = (_seconds(row["seconds"][k]) for k in ("here", "two nodes", "Flower"))
-        pays = _seconds(2 * row["overhead"])
-        lines.append(f"| {row['model']} | {here} | {there} | {flower} | {pays} and more |")
+        here, there, flower = (row["seconds"][k] for k in ("here", "two nodes", "Flower"))
+        lines.append(
+            f"| {row['model']} | {row['rounds']} | {_seconds(here)} "
+            f"| {_seconds(there)}, {there / here:.1f}× "
+            f"| {_seconds(flower)}, {flower / here:.1f}× | {_seconds(2 * row['overhead'])} |"
+        )
     return OVERHEAD.format(devices=rows[0]["devices"], rows="\n".join(lines))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ebbflow.core.algorithm import Algorithm, Upload
 from ebbflow.core.local import Cohort, Lane, Trained
-from ebbflow.engines.leaves import LEAF, DenseTotal, Stretch, leaf_sums
+from ebbflow.engines.leaves import LEAF, DenseTotal, LeafStretch, leaf_sums
 from ebbflow.engines.vectorised import Vectorised
 from tests.engines.paths import PATHS, EnginePath
 from tests.engines.rounds import KINDS, RECIPE, ROWS, same_bits, vectorised
@@ -47,7 +47,7 @@ def in_parts(
 ) -> list[Trained]:
     """Train the parts of a cohort one by one, and add up what has been sent from elsewhere."""
     ends = [0, *sorted({engine.leaf * cut for cut in cuts}), len(who.devices)]
-    sent: list[Stretch] = []
+    sent: list[LeafStretch] = []
     for first, last in pairwise(ends):
         if first < last:
             part = who.only(range(first, last))

@@ -15,7 +15,7 @@ from ebbflow.core.algorithm import Algorithm, Broadcast
 from ebbflow.core.local import BatchDraws, Cohort, Lane
 from ebbflow.core.rng import Name
 from ebbflow.core.types import Indices, State
-from ebbflow.engines.leaves import Stretch
+from ebbflow.engines.leaves import LeafStretch
 
 CHUNKS_PER_WORKER = 4
 """So many turns a worker gets in a round if leaves allow it: a slow one gets fewer of them."""
@@ -87,7 +87,7 @@ Task = TrainingTask | EvaluationTask
 class Computed(NamedTuple):
     """What came of a chunk: its leaves, and the steps and samples of each of its devices."""
 
-    leaves: list[Stretch]
+    leaves: list[LeafStretch]
     counts: list[tuple[int, int]]
 
 

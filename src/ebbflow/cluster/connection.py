@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -9,8 +10,10 @@ import signal
 import socket
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +22,12 @@ from ebbflow.core.errors import EbbflowError
 
 _CURRENT = Path("/tmp/ray/ray_current_cluster")
 """Where `ray start` writes the address of a cluster."""
-_NO_REPORTS = {
+_USUAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray would otherwise warn of how a later version will treat processes without a GPU.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Workers compute in the place of this process, and so at its priority; Ray's usual one is low.
+    "RAY_worker_niceness": "0",
 }
 _LONGEST = 40
 """Letters of a folder's path with which the names of Ray's sockets are not yet too long."""
@@ -34,16 +39,24 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REACHED_SECONDS = 5.0
 
 
-def imported() -> ModuleType:
-    """Return Ray, or raise a sentence if it is not installed; it reports to nobody."""
-    for name, value in _NO_REPORTS.items():
+def imported(*, on_loopback: bool = False) -> ModuleType:
+    """Return Ray, or raise a sentence if it is not installed; it reports to nobody.
+
+    ``on_loopback``: whether 127.0.0.1 is to be taken for what it is. Ray would otherwise replace it
+    by an address that others can reach, where nobody may listen.
+    """
+    for name, value in _USUAL.items():
         os.environ.setdefault(name, value)
+    if on_loopback:
+        os.environ.update(_LOOPBACK_ONLY)
     try:
         import ray  # noqa: PLC0415 - only a run on a cluster needs it
     except ImportError as error:
         raise EbbflowError(
             f'engine.kind = "ray" needs Ray ({error}): install it by `pip install "ebbflow[ray]"`'
         ) from None
+    if on_loopback:  # it reads the variable when it is imported, which may have been long ago
+        vars(import_module("ray._private.ray_constants"))["ENABLE_RAY_CLUSTER"] = False
     module: ModuleType = ray
     return module
 
@@ -59,25 +72,28 @@ def connected(address: str | None) -> Iterator[ModuleType]:
             Where this program has connected to a cluster itself, that one is used.
     """
     known = address or os.environ.get("RAY_ADDRESS") or _started_by_hand()
-    _refuse_unreachable(known)
-    ray = imported()
+    ray = imported(on_loopback=_on_loopback(known))
     if ray.is_initialized():
         yield ray
         return
-    with _signals_kept():
+    with _signals_kept(), careless():
         folder = _joined_or_started(ray, known)
     try:
         yield ray
     finally:
-        ray.shutdown()
+        with careless():
+            ray.shutdown()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_unreachable(address: str) -> None:
-    """Raise a sentence for an address at which nobody listens: Ray would try for many minutes."""
+def _on_loopback(address: str) -> bool:
+    """Return whether a cluster is to be reached by 127.0.0.1 alone.
+
+    An address at which nobody listens is refused: Ray would try for many minutes.
+    """
     if not address or address in ("auto", "local"):
-        return
+        return False
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise EbbflowError(
@@ -89,8 +105,7 @@ def _refuse_unreachable(address: str) -> None:
             f"there is no Ray cluster at {address}: start one by `ray start --head`, correct "
             "engine.address or RAY_ADDRESS, or leave both out to use this machine alone"
         )
-    if host in _LOOPBACK and not _listens(_own_address(), int(port)):
-        os.environ.update(_LOOPBACK_ONLY)
+    return host in _LOOPBACK and not _listens(_own_address(), int(port))
 
 
 def _listens(host: str, port: int) -> bool:
@@ -153,6 +168,15 @@ def _started_by_hand() -> str:
         return address if _listens(host, int(port)) else ""
     except (OSError, ValueError):  # there is none
         return ""
+
+
+@contextmanager
+def careless() -> Iterator[None]:
+    """Say nothing of files that Ray leaves open when it starts and ends processes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()  # or some of them were found later
 
 
 @contextmanager

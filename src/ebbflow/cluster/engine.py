@@ -42,7 +42,7 @@ from ebbflow.core.local import Cohort, Lane, Route, Trained
 from ebbflow.core.types import Dataset, Examples, ModelState, State
 from ebbflow.engines import fast_engine
 from ebbflow.engines.failures import failures_named, place_of
-from ebbflow.engines.leaves import Stretch
+from ebbflow.engines.leaves import LeafStretch
 from ebbflow.runs.environment import fingerprint
 from ebbflow.simulation.faults import examples_with_wrong_labels
 from ebbflow.simulation.world import World
@@ -164,7 +164,7 @@ class RayEngine:
 
     # --- a round ---------------------------------------------------------------------------------
 
-    def _leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Yield the leaves that workers compute, in the cohort's order."""
         session, shared = self._known_session(cohort), self._shared(lanes)
         waiting: deque[Job] = deque()
@@ -191,7 +191,7 @@ class RayEngine:
         size = leaves_in_a_chunk(every, leaf, self._count(), self._workers.threads, leaf_bytes)
         return cut(devices, leaf, size)
 
-    def _computed(self, job: Job, cohort: Cohort) -> Iterator[Stretch]:
+    def _computed(self, job: Job, cohort: Cohort) -> Iterator[LeafStretch]:
         """Return a chunk's leaves, and count what its devices have done."""
         devices = job.task.chunk.devices
         computed: Computed = self._received(job)

@@ -17,7 +17,7 @@ FETCH_SECONDS = 300.0
 """The longest that a worker waits for something that was put into the object store."""
 
 
-class Host:
+class WorkerHost:
     """A process that has a worker.
 
     Args:

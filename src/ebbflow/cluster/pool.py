@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ebbflow.cluster.agreement import PASSED_ON, disagreement
 from ebbflow.cluster.chunks import Failed, Put
 from ebbflow.cluster.dispatch import WorkerLostError
-from ebbflow.cluster.hosting import Host
+from ebbflow.cluster.hosting import WorkerHost
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
 
 START_SECONDS = 180.0
@@ -36,7 +36,7 @@ PLUGINS = "ebbflow_plugin_"
 """How the names of modules begin that were loaded from plugins (`ebbflow.plugins`)."""
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """Where an actor may be: a node, and the number of its GPU."""
 
     node: str
@@ -78,10 +78,10 @@ class RayPool:
     ) -> None:
         self._ray: Any = ray
         self._numbers = count(1)
-        self._actors: dict[Place, _Actor] = {}
-        self._attempts: dict[Place, int] = {}
-        self._reasons: dict[Place, str] = {}
-        self._whose: dict[Any, Place] = {}
+        self._actors: dict[NodePlace, _Actor] = {}
+        self._attempts: dict[NodePlace, int] = {}
+        self._reasons: dict[NodePlace, str] = {}
+        self._whose: dict[Any, NodePlace] = {}
         self._looked = 0.0
         self._ours, self._on_gpu, self._threads, self._kernel = ours, on_gpu, threads, kernel
         self._begun = False
@@ -120,13 +120,13 @@ class RayPool:
 
     # --- what the dispatcher asks for ------------------------------------------------------------
 
-    def ready(self) -> Sequence[Place]:
+    def ready(self) -> Sequence[NodePlace]:
         """Return the workers that can be given tasks now; looks for new ones."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._look()
         return [place for place, actor in self._actors.items() if actor.ready]
 
-    def start(self, worker: Place, task: Any) -> Any:
+    def start(self, worker: NodePlace, task: Any) -> Any:
         """Give a worker a task; return a handle for what will come of it."""
         try:
             handle = self._actors[worker].handle.run.remote(task)
@@ -157,7 +157,7 @@ class RayPool:
             raise WorkerLostError(str(value.error), self._lives(worker))
         return value
 
-    def lost(self, worker: Place) -> None:
+    def lost(self, worker: NodePlace) -> None:
         """Forget a worker that is gone."""
         actor = self._actors.pop(worker, None)
         if actor is not None:
@@ -215,7 +215,7 @@ class RayPool:
             for facts in up:
                 self._admit(starting[facts])
 
-    def _places(self) -> Iterator[tuple[Place, str, dict[str, float]]]:
+    def _places(self) -> Iterator[tuple[NodePlace, str, dict[str, float]]]:
         """Yield where an actor can be, the node's name, and what the actor may claim there."""
         for node in self._ray.nodes():
             have, node_id = node.get("Resources", {}), node["NodeID"]
@@ -224,11 +224,11 @@ class RayPool:
             name = f"{node.get('NodeManagerAddress', 'unknown')} ({node_id[:6]})"
             for number in range(actors if node["Alive"] else 0):
                 claim = {"num_cpus": cores // actors, "num_gpus": 1 if self._on_gpu else 0}
-                yield Place(node_id, number), name, claim
+                yield NodePlace(node_id, number), name, claim
 
-    def _started(self, place: Place, name: str, claim: Mapping[str, float]) -> _Actor:
+    def _started(self, place: NodePlace, name: str, claim: Mapping[str, float]) -> _Actor:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        remote = self._ray.remote(Host).options(
+        remote = self._ray.remote(WorkerHost).options(
             **claim, scheduling_strategy=affinity(place.node, soft=False), max_restarts=0
         )
         environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
@@ -237,7 +237,7 @@ class RayPool:
         facts = handle.facts.remote(self.data, not self._on_gpu, self._kernel)
         return _Actor(handle, name, facts, 1 if self._on_gpu else threads)
 
-    def _admit(self, place: Place) -> None:
+    def _admit(self, place: NodePlace) -> None:
         """Take an actor in that has come up, or note why it has not."""
         actor = self._actors[place]
         try:
@@ -256,10 +256,10 @@ class RayPool:
             return
         actor.ready, self._attempts[place] = True, 0
 
-    def _lives(self, worker: Place) -> bool:
+    def _lives(self, worker: NodePlace) -> bool:
         return any(place == worker for place, _, _ in self._places())
 
-    def _name(self, worker: Place) -> str:
+    def _name(self, worker: NodePlace) -> str:
         return self._actors[worker].name if worker in self._actors else worker.node[:6]
 
 

@@ -27,7 +27,7 @@ from ebbflow.core.local import Cohort, Lane, Recipe, Trained, stacked, states_of
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Model, State
 from ebbflow.engines import native
-from ebbflow.engines.leaves import LEAF, Stretch
+from ebbflow.engines.leaves import LEAF, LeafStretch
 
 
 def why_no_kernel(model: Model, examples: Examples) -> str:
@@ -74,13 +74,15 @@ class Fused:
             return "the kernel does not know the objective"
         return "start_gradient is asked for" if algorithm.start_gradient else ""
 
-    def leaves(self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def leaves(
+        self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort
+    ) -> Iterator[LeafStretch]:
         """Yield the cohort's leaves, each trained in one call."""
         places = range(len(cohort.devices))
         leaves = [places[at : at + LEAF] for at in range(0, len(places), LEAF)]
         return pool.map(lambda leaf: self._leaf(lanes, cohort, leaf), leaves)
 
-    def _leaf(self, lanes: Sequence[Lane], cohort: Cohort, leaf: range) -> Stretch:
+    def _leaf(self, lanes: Sequence[Lane], cohort: Cohort, leaf: range) -> LeafStretch:
         devices = [cohort.devices[place] for place in leaf]
         batches = [cohort.batches[place] for place in leaf]
         states = [states_of(lane, devices) for lane in lanes]
@@ -92,7 +94,7 @@ class Fused:
             for lane, own, theta in zip(lanes, states, thetas, strict=True)
         ]
         sums, after = zip(*trained, strict=True)
-        return Stretch(tuple(range(len(lanes))), [[each] for each in sums], list(after))
+        return LeafStretch(tuple(range(len(lanes))), [[each] for each in sums], list(after))
 
     def _sent(
         self,

@@ -25,7 +25,7 @@ LeafSum = Any
 """The sum of a leaf's uploads in one lane: an `Upload`, or what else an engine's total takes."""
 
 
-class Stretch(NamedTuple):
+class LeafStretch(NamedTuple):
     """Some neighbouring leaves in some lanes.
 
     ``lanes`` are the numbers of these lanes. For each of them, ``sums`` holds the leaves' sums in
@@ -68,7 +68,7 @@ class DenseTotal:
 
 def folded(
     lanes: Sequence[Lane],
-    stretches: Iterable[Stretch],
+    stretches: Iterable[LeafStretch],
     total_of: Callable[[Lane, LeafSum], Total],
 ) -> list[Trained]:
     """Return what a round gives every lane, from its leaves in order.
@@ -89,7 +89,7 @@ def folded(
 
 def leaf_sums(
     trained: Iterable[list[tuple[Upload, State]]], devices: Iterable[int]
-) -> Iterator[Stretch]:
+) -> Iterator[LeafStretch]:
     """Yield the leaves of devices, from the upload and the new state of each in every lane."""
     held: list[Upload] = []
     states: list[dict[int, State]] = []
@@ -112,17 +112,17 @@ def leaf_sums(
         yield _one_leaf(held, states)
 
 
-def _one_leaf(sums: Iterable[LeafSum], states: list[dict[int, State]]) -> Stretch:
+def _one_leaf(sums: Iterable[LeafSum], states: list[dict[int, State]]) -> LeafStretch:
     leaves = [[each] for each in sums]
-    return Stretch(tuple(range(len(leaves))), leaves, states)
+    return LeafStretch(tuple(range(len(leaves))), leaves, states)
 
 
 def split_lanes(
     lanes: Sequence[Lane],
     chosen: Sequence[bool],
-    one_way: Callable[[Sequence[Lane]], Iterable[Stretch]],
-    other_way: Callable[[Sequence[Lane]], Iterable[Stretch]],
-) -> Iterator[Stretch]:
+    one_way: Callable[[Sequence[Lane]], Iterable[LeafStretch]],
+    other_way: Callable[[Sequence[Lane]], Iterable[LeafStretch]],
+) -> Iterator[LeafStretch]:
     """Train the chosen lanes one way and the rest the other; yield the leaves of both."""
     for wanted, way in ((True, one_way), (False, other_way)):
         numbers = [number for number, choice in enumerate(chosen) if choice == wanted]
@@ -131,5 +131,5 @@ def split_lanes(
             yield from map(partial(_renumbered, numbers), leaves)
 
 
-def _renumbered(numbers: Sequence[int], stretch: Stretch) -> Stretch:
+def _renumbered(numbers: Sequence[int], stretch: LeafStretch) -> LeafStretch:
     return stretch._replace(lanes=tuple(numbers[number] for number in stretch.lanes))

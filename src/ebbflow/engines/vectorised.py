@@ -43,8 +43,8 @@ from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.engines.leaves import (
     LEAF,
     DenseTotal,
+    LeafStretch,
     LeafSum,
-    Stretch,
     Total,
     folded,
     leaf_sums,
@@ -142,7 +142,7 @@ class Vectorised:
             failure = error
         return self.raise_explained(failure, lanes, cohort)
 
-    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train every lane by the fastest way that it can go, and yield the leaves' sums."""
         mapped = partial(self._mapped, cohort=cohort)
         if self._fused is not None:
@@ -154,11 +154,11 @@ class Vectorised:
             return split_lanes(lanes, closed, partial(self._closed, cohort=cohort), mapped)
         return mapped(lanes)
 
-    def folded(self, lanes: Sequence[Lane], leaves: Iterable[Stretch]) -> list[Trained]:
+    def folded(self, lanes: Sequence[Lane], leaves: Iterable[LeafStretch]) -> list[Trained]:
         """Return, for every lane, what the leaves of a cohort add up to."""
         return folded(lanes, leaves, self._total)
 
-    def portable(self, stretch: Stretch) -> Stretch:
+    def portable(self, stretch: LeafStretch) -> LeafStretch:
         """Return leaves in the form in which they may go to another process."""
         return stretch
 
@@ -203,7 +203,7 @@ class Vectorised:
         with self._draws_watched():
             yield from self._dense.leaves(self._pool, windows, lanes, cohort)
 
-    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _mapped(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train in torch, in blocks of devices that are mapped together."""
         with self._draws_watched():
             yield from self._mapped_windows(lanes, cohort)

@@ -53,7 +53,7 @@ from ebbflow.core.local import (
 )
 from ebbflow.core.types import BagOfWords, Examples, Model, ModelState, State, WordSubset
 from ebbflow.engines.failures import failures_named, place_of
-from ebbflow.engines.leaves import LeafSum, Stretch, Total, split_lanes
+from ebbflow.engines.leaves import LeafStretch, LeafSum, Total, split_lanes
 from ebbflow.engines.texts.combination import NotLinearError, combined, multiples_of
 from ebbflow.engines.texts.entrywise import NotElementwiseError, check_elementwise
 from ebbflow.engines.texts.packed_states import mean_whole_state, with_whole_states
@@ -111,7 +111,7 @@ class RowSparse(Vectorised):
             return Route("whole vectors", reason)
         return Route("touched rows", "the sample space needs the CPU")
 
-    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train lanes on rows where their hooks allow it, and yield the leaves' sums."""
         return split_lanes(
             lanes,
@@ -125,7 +125,7 @@ class RowSparse(Vectorised):
             return _RowTotal(self.bag_of_words, lane, self.recipe, self._pool)
         return super()._total(lane, like)
 
-    def _on_whole_vectors(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _on_whole_vectors(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         return super().leaves(self._whole(lanes, cohort), cohort)
 
     def _whole(self, lanes: Sequence[Lane], cohort: Cohort) -> list[Lane]:
@@ -145,14 +145,14 @@ class RowSparse(Vectorised):
                 return str(error)
         return ""
 
-    def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         row_lanes = [RowSparseLane(lane, self.recipe, self.bag_of_words) for lane in lanes]
         devices = iter(cohort.devices)
         sent = self._in_turn(partial(self._device_on_rows, row_lanes, cohort), len(cohort.devices))
         while leaf := list(islice(sent, TEXT_LEAF)):
             states: dict[int, State] = {device: {} for device in islice(devices, len(leaf))}
             by_lane = zip(*leaf, strict=True)
-            yield Stretch(
+            yield LeafStretch(
                 tuple(range(len(lanes))),
                 [[_leaf_of(uploads, self.bag_of_words.width)] for uploads in by_lane],
                 [dict(states) for _ in lanes],

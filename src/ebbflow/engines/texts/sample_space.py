@@ -47,7 +47,7 @@ from ebbflow.core.evaluate import Tally, tally
 from ebbflow.core.local import Cohort, Lane, Recipe, Route
 from ebbflow.core.types import BagOfWords, Examples, Indices, Model, ModelState, State
 from ebbflow.engines.failures import failures_named, place_of
-from ebbflow.engines.leaves import LeafSum, Stretch, Total, split_lanes
+from ebbflow.engines.leaves import LeafStretch, LeafSum, Total, split_lanes
 from ebbflow.engines.texts.coefficients import DeviceRound, SpanUpload
 from ebbflow.engines.texts.combination import NotLinearError
 from ebbflow.engines.texts.device_texts import DeviceTexts, Grams
@@ -102,7 +102,7 @@ class SampleSpace(RowSparse):
             return Route(other.path, reason)
         return Route(other.path, f"{reason}; {other.reason}")
 
-    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def leaves(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train lanes in the sample space if their hooks allow it, and yield the leaves' sums."""
         hooks = [self._linear(lane, cohort) for lane in lanes]
         linear = [each for each in hooks if not isinstance(each, str)]
@@ -113,7 +113,7 @@ class SampleSpace(RowSparse):
             partial(super().leaves, cohort=cohort),
         )
 
-    def portable(self, stretch: Stretch) -> Stretch:
+    def portable(self, stretch: LeafStretch) -> LeafStretch:
         """Return leaves by the rows that they touch, which need neither texts nor coefficients."""
         return stretch._replace(
             sums=[list(self._pool.map(_by_rows, leaves)) for leaves in stretch.sums]
@@ -160,7 +160,9 @@ class SampleSpace(RowSparse):
 
     # --- a round --------------------------------------------------------------------------------
 
-    def _in_sample_space(self, hooks: Sequence[SymbolicHooks], cohort: Cohort) -> Iterator[Stretch]:
+    def _in_sample_space(
+        self, hooks: Sequence[SymbolicHooks], cohort: Cohort
+    ) -> Iterator[LeafStretch]:
         """Train a cohort in lanes whose hooks are linear."""
         texts = self._train_texts(hooks[0].like.dtype)
         windows = self._whole_leaves(cohort, len(hooks))
@@ -169,11 +171,11 @@ class SampleSpace(RowSparse):
 
     def _window(
         self, hooks: Sequence[SymbolicHooks], cohort: Cohort, texts: Sparse, window: range
-    ) -> Stretch:
+    ) -> LeafStretch:
         trained = list(self._pool.map(partial(self._device, hooks, cohort, texts), window))
         devices = [cohort.devices[place] for place in window]
         by_lane = [list(zip(*of_lane, strict=True)) for of_lane in zip(*trained, strict=True)]
-        return Stretch(
+        return LeafStretch(
             tuple(range(len(hooks))),
             self._span_leaves([sent for sent, _ in by_lane], texts),
             [dict(zip(devices, states, strict=True)) for _, states in by_lane],
