@@ -26,7 +26,8 @@ from ebbflow.core.tasks import TASKS
 from ebbflow.core.types import Examples, Model, Output, Pixels, State
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.engines import dense as module
-from ebbflow.engines.dense import KernelPasses, TorchPasses, aligned, why_not_dense
+from ebbflow.engines.dense import aligned, why_not_dense
+from ebbflow.engines.dense_passes import KernelPasses, TorchPasses
 from ebbflow.engines.native import dense as native
 from ebbflow.models import from_module, mlp
 from tests.engines.rounds import (
