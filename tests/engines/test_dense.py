@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, cross_entropy
+from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, Objective, cross_entropy
 from ebbflow.core.dense import Slopes, add_gradient, forward, layer_views
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.objectives import Contrast, Distillation, TaskLoss
@@ -123,7 +123,7 @@ def compared_with(batch: int, width: int, seen: float) -> Compared:
     return Compared(labels, one_hot, 1 / batch, tuple(frozen), frozen.__getitem__, client)
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, Objective] = {
     "classes": cross_entropy,
     "contrast": Contrast(2.0, 0.5),
     "teacher": Distillation(cross_entropy, 0.7, 3.0, "teacher", ()),
@@ -251,7 +251,7 @@ def test_a_kernel_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(native.DenseKernel, "backward", refuse)
+    monkeypatch.setattr(native.DenseKernel, "train", refuse)
     with pytest.raises(Exception, match="session 3, round 2: out of memory"):
         trained(MLP, [lane(MLP, Algorithm("a"))], cohort([(4,)]))
 
