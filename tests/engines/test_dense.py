@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, Objective, cross_entropy
-from ebbflow.core.dense import Slopes, add_gradient, forward, layer_views
+from ebbflow.core.dense import OutputSlopes, add_gradient, forward, layer_views
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.objectives import Contrast, Distillation, TaskLoss
 from ebbflow.core.slopes import Compared, slopes
@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_autograd(keep: float) -> None:
     into = old.clone() if keep else torch.full_like(old, float("nan"))
     layers = layer_views(network, theta)
     passed = forward(network, layers, x, noise)
-    add_gradient(network, layers, passed, Slopes(slope), layer_views(network, into), keep)
+    add_gradient(network, layers, passed, OutputSlopes(slope), layer_views(network, into), keep)
     torch.testing.assert_close(passed.output.logits, output.logits.detach())
     torch.testing.assert_close(into, wanted + (keep * old if keep else 0))
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ebbflow.core.dense import Passed, Slopes, add_gradient, forward, layer_views
+from ebbflow.core.dense import OutputSlopes, Passed, add_gradient, forward, layer_views
 from ebbflow.core.types import DenseNetwork, Indices, Output, Theta
 from ebbflow.engines.native.dense import DenseKernel, KernelLayers, LaidOut, Motion
 
@@ -32,7 +32,7 @@ class Passes(Protocol):
         """Return the outputs, and what the way back needs."""
         ...
 
-    def move(self, batch: DenseBatch, kept: Any, slopes: Slopes, motion: Motion) -> None:
+    def move(self, batch: DenseBatch, kept: Any, slopes: OutputSlopes, motion: Motion) -> None:
         """Move theta along the gradient of a forward pass at ``motion.theta``."""
         ...
 
@@ -54,7 +54,7 @@ class TorchPasses:
         passed = forward(self.network, layers, batch.x, noise)
         return passed.output, passed
 
-    def move(self, batch: DenseBatch, kept: Passed, slopes: Slopes, motion: Motion) -> None:
+    def move(self, batch: DenseBatch, kept: Passed, slopes: OutputSlopes, motion: Motion) -> None:
         """Let the products add to the velocity, and step along it."""
         theta, start, shift, velocity, out, keep, rate, pull = motion
         layers, places = layer_views(self.network, theta), layer_views(self.network, velocity)
@@ -87,7 +87,7 @@ class KernelPasses:
             return Output(logits, logits if features is scores else features), values
         return Output(scores, features), values
 
-    def move(self, batch: DenseBatch, kept: Tensor, slopes: Slopes, motion: Motion) -> None:
+    def move(self, batch: DenseBatch, kept: Tensor, slopes: OutputSlopes, motion: Motion) -> None:
         """Go back through all layers and move each of them on the way."""
         assert isinstance(batch.x, LaidOut)
         of_scores, of_features = slopes
