@@ -225,6 +225,27 @@ def reference(model: Model, at: Lane, who: Cohort, data: Examples) -> Trained:
     return Sequential(model, data, RECIPE)([at], who)[0]
 
 
+class Backwards(nn.Module):
+    """Names its last layer first, so that theta begins with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, CLASSES)
+        self.hidden = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.hidden(x.flatten(1)).tanh())
+        return logits
+
+
+@both
+def test_layers_may_lie_in_theta_in_another_order_than_they_are_used(fused: bool) -> None:
+    model = from_module(Backwards)
+    who, at = cohort(MANY[:6]), lane(model, Algorithm("a"))
+    ours = trained(model, [at], who, fused=fused)[0]
+    assert_agree(ours, reference(model, at, who, examples()), at)
+
+
 @built
 def test_only_networks_of_layers_and_activations_go_through_the_kernel() -> None:
     def passes(model: Model) -> type:

@@ -54,15 +54,15 @@ def why_not_dense(model: Model, examples: Examples) -> str:
         return f"the model {model.name} is no chain of dense layers"
     if examples.x.device.type != "cpu":
         return "dense layers are trained on the CPU"
-    inputs = _first(network).inputs
+    inputs = _layers(network)[0].inputs
     flat = network.flattens or examples.x.dim() == 2
     if not flat or math.prod(examples.x.shape[1:]) != inputs:
         return f"the samples are no rows of {inputs} numbers"
     return ""
 
 
-def _first(network: DenseNetwork) -> Linear:
-    return next(stage for stage in network.stages if isinstance(stage, Linear))
+def _layers(network: DenseNetwork) -> list[Linear]:
+    return [stage for stage in network.stages if isinstance(stage, Linear)]
 
 
 _Batches = Callable[[int], DenseBatch]
@@ -86,7 +86,8 @@ class DenseLayers:
         self.passes: Passes = TorchPasses(network)
         if layers is not None and self._dtype == torch.float32:
             self.passes = KernelPasses(network, layers)
-        classes = model.layout.shapes[-1][0] + network.zero_first
+        # Of the last layer: a module need not name its layers in the order in which they are used.
+        classes = _layers(network)[-1].outputs + network.zero_first
         self._classes = torch.eye(classes, dtype=self._dtype) if examples.labelled else None
         self._kernel = self._kernel_of_labels(classes)
 
