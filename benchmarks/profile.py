@@ -54,7 +54,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluation": (EVALUATION,),
     "forward and backward": ("models/",),
     "local steps": ("core/", "algorithms/"),
-    "fused local steps": ("engines/fused.py", "engines/dense.py", "engines/native/"),
+    "fused local steps": (
+        "engines/fused.py",
+        "engines/dense.py",
+        "engines/dense_passes.py",
+        "engines/native/",
+    ),
     "texts": ("engines/texts/",),
     "engine": ("engines/",),
     "rounds and server": (

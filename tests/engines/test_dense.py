@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, cross_entropy
-from ebbflow.core.dense import Slopes, add_gradient, forward, layer_views
+from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, Objective, cross_entropy
+from ebbflow.core.dense import OutputSlopes, add_gradient, forward, layer_views
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.objectives import Contrast, Distillation, TaskLoss
 from ebbflow.core.slopes import Compared, slopes
@@ -26,7 +26,8 @@ from ebbflow.core.tasks import TASKS
 from ebbflow.core.types import Examples, Model, Output, Pixels, State
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.engines import dense as module
-from ebbflow.engines.dense import KernelPasses, TorchPasses, aligned, why_not_dense
+from ebbflow.engines.dense import aligned, why_not_dense
+from ebbflow.engines.dense_passes import KernelPasses, TorchPasses
 from ebbflow.engines.native import dense as native
 from ebbflow.models import from_module, mlp
 from tests.engines.rounds import (
@@ -99,7 +100,7 @@ def test_the_gradient_is_that_of_autograd(keep: float) -> None:
     into = old.clone() if keep else torch.full_like(old, float("nan"))
     layers = layer_views(network, theta)
     passed = forward(network, layers, x, noise)
-    add_gradient(network, layers, passed, Slopes(slope), layer_views(network, into), keep)
+    add_gradient(network, layers, passed, OutputSlopes(slope), layer_views(network, into), keep)
     torch.testing.assert_close(passed.output.logits, output.logits.detach())
     torch.testing.assert_close(into, wanted + (keep * old if keep else 0))
 
@@ -122,7 +123,7 @@ def compared_with(batch: int, width: int, seen: float) -> Compared:
     return Compared(labels, one_hot, 1 / batch, tuple(frozen), frozen.__getitem__, client)
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, Objective] = {
     "classes": cross_entropy,
     "contrast": Contrast(2.0, 0.5),
     "teacher": Distillation(cross_entropy, 0.7, 3.0, "teacher", ()),
@@ -224,6 +225,27 @@ def reference(model: Model, at: Lane, who: Cohort, data: Examples) -> Trained:
     return Sequential(model, data, RECIPE)([at], who)[0]
 
 
+class Backwards(nn.Module):
+    """Names its last layer first, so that theta begins with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, CLASSES)
+        self.hidden = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.hidden(x.flatten(1)).tanh())
+        return logits
+
+
+@both
+def test_layers_may_lie_in_theta_in_another_order_than_they_are_used(fused: bool) -> None:
+    model = from_module(Backwards)
+    who, at = cohort(MANY[:6]), lane(model, Algorithm("a"))
+    ours = trained(model, [at], who, fused=fused)[0]
+    assert_agree(ours, reference(model, at, who, examples()), at)
+
+
 @built
 def test_only_networks_of_layers_and_activations_go_through_the_kernel() -> None:
     def passes(model: Model) -> type:
@@ -250,7 +272,7 @@ def test_a_kernel_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(native.DenseKernel, "backward", refuse)
+    monkeypatch.setattr(native.DenseKernel, "train", refuse)
     with pytest.raises(Exception, match="session 3, round 2: out of memory"):
         trained(MLP, [lane(MLP, Algorithm("a"))], cohort([(4,)]))
 

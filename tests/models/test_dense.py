@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,8 +92,10 @@ def test_features_are_found_before_and_after_an_activation() -> None:
         h = m.second(m.first(x)).relu()
         return m.third(h), h
 
-    places = [from_module(lambda run=run: Chain(run)).hints.dense for run in (before, after)]
-    assert [place.features for place in places if place] == [2, 3]
+    for run, place in ((before, 2), (after, 3)):
+        network = from_module(partial(Chain, run)).hints.dense
+        assert network is not None
+        assert network.features == place
 
 
 def test_our_own_perceptron_is_one() -> None:
@@ -111,7 +114,7 @@ def _in_place(m: Any, x: Tensor) -> Any:
     return m.third(z.relu_()), z
 
 
-def _by_kind(m: Any, x: Tensor) -> Tensor:
+def _by_kind(m: Any, x: Any) -> Any:
     hidden = m.second(m.first(x))
     return m.third(hidden.relu() if isinstance(x, Tensor) else hidden.tanh())
 

@@ -30,7 +30,7 @@ class Passed(NamedTuple):
     output: Output
 
 
-class Slopes(NamedTuple):
+class OutputSlopes(NamedTuple):
     """The loss's derivative in the logits, and in the features if it depends on them."""
 
     logits: Tensor
@@ -86,7 +86,7 @@ def add_gradient(
     network: DenseNetwork,
     layers: Sequence[LayerViews],
     passed: Passed,
-    slopes: Slopes,
+    slopes: OutputSlopes,
     into: Sequence[LayerViews],
     keep: float,
 ) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from ebbflow.core.algorithm import Objective, cross_entropy
-from ebbflow.core.dense import Slopes
+from ebbflow.core.dense import OutputSlopes
 from ebbflow.core.objectives import Contrast, Distillation, compared
 from ebbflow.core.types import Labels, Output, State
 
@@ -33,11 +33,11 @@ class Compared(NamedTuple):
     client: State
 
 
-def slopes(objective: Objective, output: Output, batch: Compared) -> Slopes:
+def slopes(objective: Objective, output: Output, batch: Compared) -> OutputSlopes:
     """Return the derivative of the batch's weighted loss in the outputs."""
     if compared(objective) is None:
         if objective is cross_entropy:
-            return Slopes(_of_classes(output, batch))
+            return OutputSlopes(_of_classes(output, batch))
         # By type: what is made of one of these records may compute something else.
         if type(objective) is Contrast:
             return _of_contrast(objective, output, batch)
@@ -52,7 +52,7 @@ def _of_classes(output: Output, batch: Compared) -> Tensor:
     return softmax(output.logits, -1).sub_(batch.one_hot).mul_(batch.weight)
 
 
-def _of_contrast(objective: Contrast, output: Output, batch: Compared) -> Slopes:
+def _of_contrast(objective: Contrast, output: Output, batch: Compared) -> OutputSlopes:
     """Add the derivative of mu softplus((cos(z, previous) - cos(z, global)) / tau) in z."""
     base = slopes(objective.base, output, batch)
     mu = objective.mu * float(batch.client["seen"])
@@ -77,10 +77,10 @@ def _of_contrast(objective: Contrast, output: Output, batch: Compared) -> Slopes
     features = (away - near - along * z).mul_(share)
     if base.features is not None:
         features += base.features
-    return Slopes(base.logits, features)
+    return OutputSlopes(base.logits, features)
 
 
-def _of_distillation(objective: Distillation, output: Output, batch: Compared) -> Slopes:
+def _of_distillation(objective: Distillation, output: Output, batch: Compared) -> OutputSlopes:
     """Add kl T (student - target), both at temperature T."""
     base = slopes(objective.base, output, batch)
     target = objective.wanted(batch.anchor("teacher").logits, batch.labels)
@@ -89,7 +89,7 @@ def _of_distillation(objective: Distillation, output: Output, batch: Compared) -
     return base._replace(logits=torch.add(base.logits, student - target, alpha=scale))
 
 
-def _by_autograd(objective: Objective, output: Output, batch: Compared) -> Slopes:
+def _by_autograd(objective: Objective, output: Output, batch: Compared) -> OutputSlopes:
     """Return the derivative by a graph over the outputs alone."""
     anchors = {name: batch.anchor(name) for name in batch.names}
     leaves = Output(*(part.detach().requires_grad_() for part in output))
@@ -99,4 +99,4 @@ def _by_autograd(objective: Objective, output: Output, batch: Compared) -> Slope
     features: Tensor | None = None
     if loss.requires_grad:  # it may be a constant
         logits, features = torch.autograd.grad(loss, leaves, allow_unused=True)
-    return Slopes(torch.zeros_like(output.logits) if logits is None else logits, features)
+    return OutputSlopes(torch.zeros_like(output.logits) if logits is None else logits, features)

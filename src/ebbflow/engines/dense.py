@@ -13,16 +13,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ebbflow.core import vector
-from ebbflow.core.algorithm import Affine, LocalRun, Upload, weighted_upload
+from ebbflow.core.algorithm import Affine, LocalRun, Upload, cross_entropy, weighted_upload
 from ebbflow.core.batching import Feed, first
-from ebbflow.core.dense import Passed, Slopes, add_gradient, forward, layer_views
 from ebbflow.core.local import Cohort, Lane, Recipe, step_sum
 from ebbflow.core.slopes import Compared, slopes
 from ebbflow.core.types import (
@@ -36,11 +34,10 @@ from ebbflow.core.types import (
     State,
     Theta,
 )
+from ebbflow.engines.dense_passes import DenseBatch, KernelPasses, Passes, TorchPasses
 from ebbflow.engines.leaves import Stretch, leaf_sums
 from ebbflow.engines.native.dense import (
     DenseKernel,
-    KernelLayers,
-    LaidOut,
     Motion,
     kernel_layers,
     library,
@@ -57,105 +54,19 @@ def why_not_dense(model: Model, examples: Examples) -> str:
         return f"the model {model.name} is no chain of dense layers"
     if examples.x.device.type != "cpu":
         return "dense layers are trained on the CPU"
-    inputs = _first(network).inputs
+    inputs = _layers(network)[0].inputs
     flat = network.flattens or examples.x.dim() == 2
     if not flat or math.prod(examples.x.shape[1:]) != inputs:
         return f"the samples are no rows of {inputs} numbers"
     return ""
 
 
-def _first(network: DenseNetwork) -> Linear:
-    return next(stage for stage in network.stages if isinstance(stage, Linear))
+def _layers(network: DenseNetwork) -> list[Linear]:
+    return [stage for stage in network.stages if isinstance(stage, Linear)]
 
 
-class _Batch(NamedTuple):
-    """A mini-batch: inputs in the form that the passes read; every sample counts alike."""
-
-    x: Tensor | LaidOut
-    y: Tensor
-    one_hot: Tensor | None
-    noise: Tensor | None
-
-
-_Batches = Callable[[int], _Batch]
+_Batches = Callable[[int], DenseBatch]
 """The mini-batch of a step, by the step's number."""
-
-
-class _Passes(Protocol):
-    """A network's forward pass, and a backward pass that moves theta."""
-
-    def inputs(self, x: Tensor, rows: Indices) -> Tensor | LaidOut:
-        """Return rows of ``x [., inputs]`` in the form that the passes read."""
-        ...
-
-    def forward(self, theta: Theta, batch: _Batch, *, train: bool) -> tuple[Output, Any]:
-        """Return the outputs, and what the way back needs."""
-        ...
-
-    def move(self, batch: _Batch, kept: Any, slopes: Slopes, motion: Motion) -> None:
-        """Move theta along the gradient of a forward pass at ``motion.theta``."""
-        ...
-
-
-class TorchPasses:
-    """Passes by torch's products, of any dense network in any precision."""
-
-    def __init__(self, network: DenseNetwork) -> None:
-        self.network = network
-
-    def inputs(self, x: Tensor, rows: Indices) -> Tensor:
-        """Return the rows, one after another."""
-        return x.index_select(0, torch.from_numpy(rows))
-
-    def forward(self, theta: Theta, batch: _Batch, *, train: bool) -> tuple[Output, Passed]:
-        """Return the outputs, and the values of all stages."""
-        assert isinstance(batch.x, Tensor)
-        layers, noise = layer_views(self.network, theta), batch.noise if train else None
-        passed = forward(self.network, layers, batch.x, noise)
-        return passed.output, passed
-
-    def move(self, batch: _Batch, kept: Passed, slopes: Slopes, motion: Motion) -> None:
-        """Let the products add to the velocity, and step along it."""
-        theta, start, shift, velocity, out, keep, rate, pull = motion
-        layers, places = layer_views(self.network, theta), layer_views(self.network, velocity)
-        add_gradient(self.network, layers, kept, slopes, places, keep)
-        if shift is not None:
-            velocity.add_(shift)
-        if pull:
-            velocity.add_(theta - start, alpha=pull)
-        if out is not None:
-            torch.sub(theta, velocity, alpha=rate, out=out)
-
-
-class KernelPasses:
-    """Passes by the native kernel, in float32."""
-
-    def __init__(self, network: DenseNetwork, layers: KernelLayers) -> None:
-        self.kernel = DenseKernel(layers)
-        self.zero_first = network.zero_first
-
-    def inputs(self, x: Tensor, rows: Indices) -> LaidOut:
-        """Return the rows as the kernel lays them out."""
-        return self.kernel.laid_out(x, rows)
-
-    def forward(self, theta: Theta, batch: _Batch, *, train: bool) -> tuple[Output, Tensor]:
-        """Return the outputs, and the values of all layers."""
-        assert isinstance(batch.x, LaidOut)
-        values, scores, features = self.kernel.forward(theta, batch.x)
-        if self.zero_first:
-            logits = torch.cat([torch.zeros_like(scores[:, :1]), scores], 1)
-            return Output(logits, logits if features is scores else features), values
-        return Output(scores, features), values
-
-    def move(self, batch: _Batch, kept: Tensor, slopes: Slopes, motion: Motion) -> None:
-        """Go back through all layers and move each of them on the way."""
-        assert isinstance(batch.x, LaidOut)
-        of_scores, of_features = slopes
-        if of_features is not None and not self.kernel.features:
-            of_scores, of_features = of_scores + of_features, None
-        if self.zero_first:
-            of_scores = of_scores[:, 1:]
-        self.kernel.backward(batch.x, kept, of_scores, of_features, motion)
 
 
 class DenseLayers:
@@ -172,11 +83,30 @@ class DenseLayers:
         self._rows = examples.x.flatten(1) if plain else None
         self._dtype = torch.float32 if examples.pixels is not None else examples.x.dtype
         layers = kernel_layers(network) if native and library() is not None else None
-        self.passes: _Passes = TorchPasses(network)
+        self.passes: Passes = TorchPasses(network)
         if layers is not None and self._dtype == torch.float32:
             self.passes = KernelPasses(network, layers)
-        classes = model.layout.shapes[-1][0] + network.zero_first
+        # Of the last layer: a module need not name its layers in the order in which they are used.
+        classes = _layers(network)[-1].outputs + network.zero_first
         self._classes = torch.eye(classes, dtype=self._dtype) if examples.labelled else None
+        self._kernel = self._kernel_of_labels(classes)
+
+    def _kernel_of_labels(self, classes: int) -> DenseKernel | None:
+        """Return the kernel, if it can make all steps of a device at once from rows and labels."""
+        passes, y = self.passes, self.feed.examples.y
+        if (
+            not isinstance(passes, KernelPasses)
+            or passes.zero_first
+            or self._rows is None
+            or self._classes is None
+            or self.recipe.radius is not None
+            or y.dtype != torch.int64
+            or not y.is_contiguous()
+        ):
+            return None
+        # The kernel checks no bounds: a label that the model does not know is torch's to refuse.
+        known = len(y) > 0 and 0 <= int(y.min()) <= int(y.max()) < classes
+        return passes.kernel if known else None
 
     def refusal(self, lane: Lane) -> str:
         """Return why the lane cannot be trained here; nothing if it can."""
@@ -198,15 +128,30 @@ class DenseLayers:
         """Return what one device uploads and remembers in every lane."""
         held = cohort.held([place])
         rows = held.batches[place]
+        device, weight = cohort.devices[place], cohort.weight(place)
+        runs = [_LocalSteps(self.passes, self.recipe, lane, device) for lane in lanes]
+        at_once = [run for run in runs if self._kernel is not None and run.by_labels]
+        if at_once and rows:
+            self._all_steps(at_once, rows)
+        one_by_one = [run for run in runs if run not in at_once]
         batches: _Batches = partial(self._batch, held, place)
-        if len(lanes) > 1 and sum(map(len, rows)) * self.feed.sample_bytes <= KEPT_BYTES:
+        if len(one_by_one) > 1 and sum(map(len, rows)) * self.feed.sample_bytes <= KEPT_BYTES:
             batches = [batches(step) for step in range(len(rows))].__getitem__
-        weight = cohort.weight(place)
-        return [
-            self._lane(lane, cohort.devices[place], batches, len(rows), weight) for lane in lanes
-        ]
+        for run in one_by_one:
+            for step in range(len(rows)):
+                run.step(batches(step))
+        return [run.sent(len(rows), weight) for run in runs]
 
-    def _batch(self, cohort: Cohort, place: int, step: int) -> _Batch:
+    def _all_steps(self, runs: Sequence[_LocalSteps], rows: Sequence[Indices]) -> None:
+        assert self._kernel is not None and self._rows is not None
+        motions = [run.motion() for run in runs]
+        labels = self.feed.examples.y
+        self._kernel.train(self._rows, labels, rows, motions, self.recipe.momentum)
+        for run, motion in zip(runs, motions, strict=True):
+            assert motion.out is not None
+            run.theta = motion.out
+
+    def _batch(self, cohort: Cohort, place: int, step: int) -> DenseBatch:
         rows: Indices = cohort.batches[place][step]
         noise = None
         if self._rows is not None:
@@ -217,89 +162,92 @@ class DenseLayers:
             made, y, _, noise = first(self.feed.batch(cohort, [place], step, len(rows), like))
             x = self.passes.inputs(made.flatten(1), np.arange(len(rows)))
         one_hot = None if self._classes is None else self._classes.index_select(0, y)
-        return _Batch(x, y, one_hot, noise)
-
-    def _lane(
-        self, lane: Lane, device: int, batches: _Batches, steps: int, weight: float
-    ) -> tuple[Upload, State]:
-        shared, algorithm = lane.shared, lane.algorithm
-        client = lane.clients.get(device)
-        if client is None:
-            client = algorithm.init_client(shared)
-        local = _LocalSteps(self.passes, self.recipe, lane, client)
-        for step in range(steps):
-            local.step(batches(step))
-        samples = torch.tensor(weight).to(shared.theta)
-        if algorithm.upload is weighted_upload and steps:
-            # Nobody keeps the local model: its memory becomes the displacement's.
-            sent = Upload(
-                delta=local.theta.sub_(shared.theta).mul_(samples),
-                buffers=samples * shared.buffers,
-                samples=samples,
-                devices=torch.ones_like(samples),
-                extras={},
-            )
-            return sent, client
-        run = LocalRun(
-            local.theta,
-            shared.buffers,
-            steps,
-            step_sum(steps, self.recipe.momentum),
-            lane.lr,
-            samples,
-            local.mean_start_gradient(),
-        )
-        return algorithm.upload(shared, client, run)
+        return DenseBatch(x, y, one_hot, noise)
 
 
 class _LocalSteps:
     """One device's local steps in one lane: the same steps as those of `core.local.train`."""
 
-    def __init__(self, passes: _Passes, recipe: Recipe, lane: Lane, client: State) -> None:
+    def __init__(self, passes: Passes, recipe: Recipe, lane: Lane, device: int) -> None:
         self.passes = passes
         self.recipe = recipe
         self.lane = lane
-        self.client = client
-        self.theta: Theta = lane.shared.theta
+        algorithm, shared = lane.algorithm, lane.shared
+        client = lane.clients.get(device)
+        self.client = algorithm.init_client(shared) if client is None else client
+        self.theta: Theta = shared.theta
         self._start = aligned(self.theta)
         self._velocity = torch.empty_like(self._start)
         self._taken = 0
-        direction = lane.algorithm.direction
+        direction = algorithm.direction
         self._affine = direction if type(direction) is Affine else None
         self._shift: Tensor | None = None
         if self._affine is not None and self._affine.shift is not None:
-            self._shift = self._affine.shift(lane.shared, client)
+            self._shift = self._affine.shift(shared, self.client)
         self._frozen = {
             name: aligned(anchor.theta)
-            for name, anchor in lane.algorithm.anchors(lane.shared, client).items()
+            for name, anchor in algorithm.anchors(shared, self.client).items()
         }
         self._at_start: Tensor | None = None
         self._seen = 0
 
-    def step(self, batch: _Batch) -> None:
+    @property
+    def by_labels(self) -> bool:
+        """Whether the steps follow from labels alone, by cross-entropy and an affine direction."""
+        algorithm = self.lane.algorithm
+        simple = algorithm.objective is cross_entropy and not algorithm.start_gradient
+        return simple and self._affine is not None
+
+    def motion(self) -> Motion:
+        """Return how theta moves in the next step; its new value goes to ``out``."""
+        assert self._affine is not None
+        # A device's theta is a copy as soon as a step changes it.
+        now, out = self._start, torch.empty_like(self._start)
+        keep = 0.0
+        if self._taken:
+            now, out, keep = self.theta, self.theta, self.recipe.momentum
+        vectors = (now, self._start, self._shift, self._velocity, out)
+        return Motion(*vectors, keep, self.lane.lr, self._affine.pull)
+
+    def step(self, batch: DenseBatch) -> None:
         """Make one step of heavy-ball momentum along the algorithm's direction."""
         if self.lane.algorithm.start_gradient:
             self._add_start_gradient(batch)
-        # A device's theta is a copy as soon as a step changes it.
-        now = self.theta if self._taken else self._start
-        out = self.theta if self._taken else torch.empty_like(self._start)
         if self._affine is not None:
-            keep = self.recipe.momentum if self._taken else 0.0
-            pull = self._affine.pull if self._taken else 0.0
-            self._pass(
-                batch,
-                Motion(
-                    *(now, self._start, self._shift, self._velocity, out),
-                    *(keep, self.lane.lr, pull),
-                ),
-            )
+            motion = self.motion()
+            self._pass(batch, motion)
+            assert motion.out is not None
+            self.theta = motion.out
         else:
-            self._turn(batch, now)
-            torch.sub(now, self._velocity, alpha=self.lane.lr, out=out)
+            self._turn(batch)
         if self.recipe.radius is not None:
-            out.copy_(vector.project(out, self.recipe.radius))
-        self.theta = out
+            self.theta.copy_(vector.project(self.theta, self.recipe.radius))
         self._taken += 1
+
+    def sent(self, steps: int, weight: float) -> tuple[Upload, State]:
+        """Return what the device uploads after its steps, and what it remembers."""
+        shared, upload = self.lane.shared, self.lane.algorithm.upload
+        samples = torch.tensor(weight).to(shared.theta)
+        if upload is weighted_upload and steps:
+            # Nobody keeps the local model: its memory becomes the displacement's.
+            sent = Upload(
+                delta=self.theta.sub_(shared.theta).mul_(samples),
+                buffers=samples * shared.buffers,
+                samples=samples,
+                devices=torch.ones_like(samples),
+                extras={},
+            )
+            return sent, self.client
+        run = LocalRun(
+            self.theta,
+            shared.buffers,
+            steps,
+            step_sum(steps, self.recipe.momentum),
+            self.lane.lr,
+            samples,
+            self.mean_start_gradient(),
+        )
+        return upload(shared, self.client, run)
 
     def mean_start_gradient(self) -> Tensor | None:
         """Return the gradient at the broadcast model over all mini-batches, if it is asked for."""
@@ -309,29 +257,32 @@ class _LocalSteps:
             return torch.zeros_like(self.theta)
         return self._at_start / self._seen
 
-    def _turn(self, batch: _Batch, now: Theta) -> None:
-        """Give the velocity its next value, along a direction that the algorithm computes."""
+    def _turn(self, batch: DenseBatch) -> None:
+        """Make a step along a direction that the algorithm computes from the gradient."""
+        now = self.theta if self._taken else self._start
         gradient = self._gradient(batch, now)
         shared = self.lane.shared
         direction = self.lane.algorithm.direction(gradient, now, shared, self.client)
         if self._taken:
             self._velocity.mul_(self.recipe.momentum).add_(direction)
+            self.theta.sub_(self._velocity, alpha=self.lane.lr)
         else:
             self._velocity.copy_(direction)
+            self.theta = torch.sub(now, self._velocity, alpha=self.lane.lr)
 
-    def _add_start_gradient(self, batch: _Batch) -> None:
+    def _add_start_gradient(self, batch: DenseBatch) -> None:
         gradient, count = self._gradient(batch, self._start), len(batch.y)
         if self._at_start is None:
             self._at_start = torch.zeros_like(gradient)
         self._at_start.add_(gradient, alpha=count)
         self._seen += count
 
-    def _gradient(self, batch: _Batch, theta: Theta) -> Gradient:
+    def _gradient(self, batch: DenseBatch, theta: Theta) -> Gradient:
         gradient = torch.empty_like(theta)
         self._pass(batch, Motion(theta, theta, None, gradient, None, 0.0, 0.0, 0.0))
         return gradient
 
-    def _pass(self, batch: _Batch, motion: Motion) -> None:
+    def _pass(self, batch: DenseBatch, motion: Motion) -> None:
         """Go forward and back once, and move along the gradient."""
         output, kept = self.passes.forward(motion.theta, batch, train=True)
 

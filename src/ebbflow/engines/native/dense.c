@@ -339,3 +339,55 @@ int ebbflow_dense_backward(const network *n, const float *by_input, int64_t samp
     free(memory);
     return 0;
 }
+
+/* The derivative of the mini-batch's mean cross-entropy in every score, in their place. */
+static void slopes(float *scores, const int64_t *labels, const int64_t *rows, int64_t samples,
+                   int64_t classes) {
+    const float weight = (float)(1.0 / (double)samples);
+    for (int64_t i = 0; i < samples; i++) {
+        float *z = scores + i * classes, most = z[0], sum = 0.0f;
+        for (int64_t c = 1; c < classes; c++) most = z[c] > most ? z[c] : most;
+        for (int64_t c = 0; c < classes; c++) sum += z[c] = expf(z[c] - most);
+        for (int64_t c = 0; c < classes; c++) z[c] /= sum;
+        z[labels[rows[i]]] -= 1.0f;
+        for (int64_t c = 0; c < classes; c++) z[c] *= weight;
+    }
+}
+
+/* All local steps of one device in every lane, by cross-entropy: each mini-batch is laid out once.
+ * `ends` says where each step ends in `rows`. Every lane's motion begins with theta = start, and
+ * leaves the trained model in `out`. Returns 0, or 1 if there is no memory. */
+int ebbflow_dense_train(const network *n, const float *x, const int64_t *labels,
+                        const int64_t *rows, const int64_t *ends, int64_t steps, motion *lanes,
+                        int64_t lane_count, float momentum) {
+    const int64_t inputs = n->layers[0].inputs, classes = n->layers[n->count - 1].outputs;
+    int64_t largest = 0, units = 0;
+    for (int64_t s = 0; s < steps; s++) {
+        const int64_t samples = ends[s] - (s ? ends[s - 1] : 0);
+        if (samples > largest) largest = samples;
+    }
+    for (int64_t i = 0; i < n->count; i++) units += n->layers[i].outputs;
+    const int64_t length = panels_of(largest) * COLUMNS;
+    const int64_t wide = panels_of(inputs) * COLUMNS;
+    float *memory =
+        malloc((size_t)(length * (inputs + wide + units + classes)) * sizeof(float));
+    if (!memory) return 1;
+    float *by_sample = memory, *by_input = by_sample + length * inputs;
+    float *values = by_input + length * wide, *scores = values + length * units;
+    int failed = 0;
+    for (int64_t s = 0; s < steps && !failed; s++) {
+        const int64_t *here = rows + (s ? ends[s - 1] : 0);
+        const int64_t samples = rows + ends[s] - here;
+        ebbflow_dense_inputs(x, here, samples, inputs, by_sample, by_input);
+        for (int64_t i = 0; i < lane_count && !failed; i++) {
+            motion m = lanes[i];
+            m.theta = s ? m.out : m.start;
+            m.keep = s ? momentum : 0.0f;
+            ebbflow_dense_forward(n, m.theta, by_sample, samples, values, scores, 0);
+            slopes(scores, labels, here, samples, classes);
+            failed = ebbflow_dense_backward(n, by_input, samples, values, scores, 0, &m);
+        }
+    }
+    free(memory);
+    return failed;
+}

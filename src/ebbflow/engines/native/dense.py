@@ -6,6 +6,7 @@ Without it, dense networks are trained in torch, with the same results up to rou
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -85,7 +86,8 @@ def why_missing() -> str:
 
 @cache
 def _loaded() -> ctypes.CDLL | str:
-    found = loaded("ebbflow_dense_inputs", "ebbflow_dense_forward", "ebbflow_dense_backward")
+    parts = ("inputs", "forward", "backward", "train")
+    found = loaded(*(f"ebbflow_dense_{part}" for part in parts))
     if isinstance(found, str):
         return found
     whole, address = ctypes.c_int64, ctypes.c_void_p
@@ -102,6 +104,11 @@ def _loaded() -> ctypes.CDLL | str:
         *(address, address, ctypes.POINTER(_MotionStruct)),
     )
     found.ebbflow_dense_backward.restype = ctypes.c_int
+    found.ebbflow_dense_train.argtypes = (
+        *(network, address, address, address, address, whole),
+        *(ctypes.POINTER(_MotionStruct), whole, ctypes.c_float),
+    )
+    found.ebbflow_dense_train.restype = ctypes.c_int
     return found
 
 
@@ -176,6 +183,35 @@ class DenseKernel:
         )
         return values, scores, features
 
+    def train(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        batches: Sequence[Indices],
+        motions: Sequence[Motion],
+        momentum: float,
+    ) -> None:
+        """Make all local steps of a device in every lane, by the mean cross-entropy of labels.
+
+        Every motion's ``out`` becomes the trained model; ``keep`` is left to the kernel.
+        """
+        rows = np.concatenate(batches)
+        ends = np.cumsum([len(each) for each in batches], dtype=np.int64)
+        kept = [_contiguous(motion) for motion in motions]
+        structs = (_MotionStruct * len(kept))(*map(_struct, kept))
+        if self._library.ebbflow_dense_train(
+            self._network,
+            x.data_ptr(),
+            labels.data_ptr(),
+            rows.ctypes.data,
+            ends.ctypes.data,
+            len(batches),
+            structs,
+            len(kept),
+            momentum,
+        ):
+            raise MemoryError
+
     def backward(
         self,
         x: LaidOut,
@@ -185,19 +221,9 @@ class DenseKernel:
         motion: Motion,
     ) -> None:
         """Move theta along the gradient, from the loss's derivatives in scores and features."""
-        kept = [part.contiguous() for part in motion[:3] if part is not None]
+        kept = _contiguous(motion)
         of_scores = of_scores.contiguous()
         of_features = None if of_features is None else of_features.contiguous()
-        struct = _MotionStruct(
-            theta=kept[0].data_ptr(),
-            start=kept[1].data_ptr(),
-            shift=kept[2].data_ptr() if motion.shift is not None else None,
-            velocity=motion.velocity.data_ptr(),
-            out=None if motion.out is None else motion.out.data_ptr(),
-            keep=motion.keep,
-            rate=motion.rate,
-            pull=motion.pull,
-        )
         if self._library.ebbflow_dense_backward(
             self._network,
             x.by_input.data_ptr(),
@@ -205,9 +231,31 @@ class DenseKernel:
             values.data_ptr(),
             of_scores.data_ptr(),
             None if of_features is None else of_features.data_ptr(),
-            struct,
+            _struct(kept),
         ):
             raise MemoryError
+
+
+def _contiguous(motion: Motion) -> Motion:
+    """Return a motion whose vectors can be read one entry after another."""
+    shift = None if motion.shift is None else motion.shift.contiguous()
+    return motion._replace(
+        theta=motion.theta.contiguous(), start=motion.start.contiguous(), shift=shift
+    )
+
+
+def _struct(motion: Motion) -> _MotionStruct:
+    """Return a motion as the kernel reads it: addresses of tensors, which must live meanwhile."""
+    return _MotionStruct(
+        theta=motion.theta.data_ptr(),
+        start=motion.start.data_ptr(),
+        shift=None if motion.shift is None else motion.shift.data_ptr(),
+        velocity=motion.velocity.data_ptr(),
+        out=None if motion.out is None else motion.out.data_ptr(),
+        keep=motion.keep,
+        rate=motion.rate,
+        pull=motion.pull,
+    )
 
 
 def _filled(count: int) -> int:
