@@ -130,8 +130,8 @@ def losses(start: str, sessions: int, long: int) -> list[float]:
 
 def difference(start: str, sessions: int) -> float:
     """Return how far losses lie apart if past sessions are read in stacks and one by one."""
-    both = (losses(start, sessions, long) for long in (2, sessions))
-    return max(abs(a - b) for a, b in zip(*both, strict=True))
+    stacked, one_by_one = (losses(start, sessions, long) for long in (2, sessions))
+    return max(abs(a - b) for a, b in zip(stacked, one_by_one, strict=True))
 
 
 def measured(start: str, sessions: int, early: int, turns: int) -> tuple[list[Spent], list[Spent]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cells, modules, scaling, suites, texts, workloads
+from benchmarks import cells, histories, modules, scaling, suites, texts, workloads
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
@@ -161,6 +161,16 @@ def test_sessions_of_several_sizes() -> None:
     suite = scaling.scaling(1, sizes=(2, 4))
     assert [row.devices for row in suite.measurements] == [2, 4]
     assert all(row.memory for row in suite.measurements)
+
+
+@pytest.mark.slow
+def test_early_and_late_sessions_take_turns() -> None:
+    suite = histories.histories(1, starts=["average"], sizes=(60, 10, 3, 12))
+    early, late = suite.measurements
+    assert len(early.seconds) == len(late.seconds) == 3
+    assert early.memory and late.memory
+    assert late.note.startswith("processor, by hundreds: ")
+    assert [requirement.bound for requirement in suite.requirements] == [1.1] * 3
 
 
 @pytest.mark.slow

@@ -144,7 +144,8 @@ def test_sessions_come_in_the_order_of_the_devices_in_common(
     attendance = Attendance()
     for place, devices in enumerate(here):
         kept = sessions[: len(sessions) * (place + 1) // len(here)]
-        if kept and data.draw(st.booleans()):
+        drops = data.draw(st.booleans())
+        if kept and drops:
             kept.pop(data.draw(st.integers(0, len(kept) - 1)))
 
         def share(session: PastSession, devices: tuple[int, ...] = devices) -> float:

@@ -82,7 +82,8 @@ DISTANCES: dict[str, Distance] = {
 
 def raw_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `raw` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(rows.sub_(a.double()), dim=1)
+    apart: Tensor = torch.linalg.vector_norm(rows.sub_(a.double()), dim=1)
+    return apart
 
 
 def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
@@ -102,7 +103,8 @@ def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
 
 def normalised_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     """Return `normalised` distances to every one of ``rows [n, P]``."""
-    return torch.linalg.vector_norm(_units(rows).sub_(_unit(a.double())), dim=1)
+    apart: Tensor = torch.linalg.vector_norm(_units(rows).sub_(_unit(a.double())), dim=1)
+    return apart
 
 
 def inner_product_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
