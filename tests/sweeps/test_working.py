@@ -112,18 +112,14 @@ def test_a_real_cell_that_was_killed_goes_on_and_has_the_bits_of_a_single_run(
     sweep = kept(tmp_path / "sweep", plan)
     run, claims = sweep.run_folder(cell.name), Claims(sweep.path)
     jobs = sweep.reference()
-    for by in ("worker", "worker and cell", "request"):
+    for by in ("worker", "worker and cell"):
         with worker(jobs, tmp_path / "log") as servant:
             before = len(claims.attempts(cell.name))
             until(lambda n=before: len(claims.attempts(cell.name)) > n)  # type: ignore[misc]
             child = claims.attempts(cell.name)[-1]["pid"]
             until(lambda: (run / METRICS).exists() or (run / SUMMARY).exists())
             time.sleep(0.3)
-            if by == "request":
-                servant.terminate()
-                assert servant.wait(60) in (0, 128 + signal.SIGTERM)
-            else:
-                servant.kill()
+            servant.kill()
             if by == "worker and cell" and birth(child):
                 os.kill(child, signal.SIGKILL)
         until(lambda: not claims.is_held(cell.name), 30)

@@ -15,6 +15,8 @@ from ebbflow.sweeps.jobs import Jobs, Stop
 class ToyJobs(Jobs):
     """Cells by name, with what each does: wait, fail, crash, or need memory."""
 
+    modules = ()
+
     def __init__(self, folder: Path, does: Mapping[str, str], needs: Mapping[str, int]) -> None:
         self.folder, self._does, self._needs = folder, does, needs
 

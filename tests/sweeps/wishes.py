@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ebbflow import experiment
+from ebbflow.sweeps.cores import shares_of_cores
 from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.grids import axes_of
@@ -44,6 +46,14 @@ def written(folder: Path, text: str) -> SweepPlan:
 def kept(folder: Path, plan: SweepPlan) -> SweepFolder:
     """Write a plan to a folder without measuring what it takes."""
     sweep = SweepFolder(folder)
-    told = CellEstimate(1.0, 10**6, 10**5, 1)
+    told = CellEstimate(1.0, 10**6, 10**5, len(shares_of_cores(1)[0]))
     sweep.write(plan, {cell.name: told for cell in plan.cells})
+    return sweep
+
+
+def finished_sweep(folder: Path) -> SweepFolder:
+    """Return a sweep of one cell that is done."""
+    plan = planned({"seeds": [1]})
+    sweep = kept(folder, plan)
+    experiment.run(plan.cells[0].config, sweep.run_folder("s1"))
     return sweep
