@@ -112,7 +112,7 @@ def test_from_python_a_sweep_takes_more_cells(swept: Path) -> None:
     with pytest.raises(EbbflowError, match=r"cell alpha0.3-s1, which this one lacks: use the same"):
         package.sweep(grid={"alpha": [0.9]}, seeds=[1], out=swept, **arguments)
     with pytest.raises(EbbflowError, match="takes names and paths"):
-        package.sweep(grid={"seeds": [1]}, out=swept, algorithm=lambda: None)  # type: ignore[arg-type,return-value]
+        package.sweep(grid={"seeds": [1]}, out=swept, algorithm=lambda: None)  # type: ignore[arg-type]
 
 
 def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sweeps.page import PAGE, RESULTS, filled, parts
+from benchmarks.federation.page import filled
+from benchmarks.sweeps.page import PAGE, RESULTS, parts
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 
 

@@ -135,7 +135,8 @@ def test_a_real_cell_that_was_killed_goes_on_and_has_the_bits_of_a_single_run(
 
 def test_a_crew_starts_a_killed_worker_again(tmp_path: Path) -> None:
     does = {"a": "wait1", "b": "wait1", "c": "do"}
-    crew, killed = Crew(reference(tmp_path, does), 1, tmp_path / "logs"), []
+    crew = Crew(reference(tmp_path, does), 1, tmp_path / "logs")
+    killed: list[int] = []
 
     def look() -> None:
         if not killed and Claims(tmp_path).is_held("a"):
