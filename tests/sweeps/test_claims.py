@@ -16,7 +16,7 @@ from ebbflow.simulation import ceilings
 from ebbflow.sweeps import locks
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding, compute_cell
-from ebbflow.sweeps.cores import _shares, least_used
+from ebbflow.sweeps.cores import _shares, least_used, shares_of_gpus
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.room import Room
 from ebbflow.sweeps.usage import birth, resident, usage
@@ -225,6 +225,23 @@ def test_cores_are_shared_out() -> None:
             assert set(used) <= set(cores)
             if count <= len(cores):
                 assert sorted(used) == cores
+
+
+def test_every_worker_has_a_graphics_processor_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5f")
+    assert shares_of_gpus(3) == ["3", "GPU-5f", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert shares_of_gpus(2) == [None, None]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("ebbflow.sweeps.cores.GPUS", tmp_path)
+    assert shares_of_gpus(3) == ["0", "1", "0"]
+
+
+def test_cores_that_others_use_are_left_to_them() -> None:
     own = sorted(os.sched_getaffinity(0))
     assert least_used(1, own[:1]) == own[1:2] or len(own) == 1
     assert least_used(99, []) == own

@@ -103,6 +103,7 @@ def test_other_commands_take_a_sweep_for_a_folder_of_runs(swept: Path, tmp_path:
     assert all(run.finished for run in runs)
 
 
+@pytest.mark.slow
 def test_from_python_a_sweep_takes_more_cells(swept: Path) -> None:
     arguments: dict[str, Any] = {"sessions": 4, "rounds": 3, "devices": 4}
     arguments |= {"methods": ["previous", "average"], "settings": {"data.limit_train": 300}}
@@ -115,6 +116,7 @@ def test_from_python_a_sweep_takes_more_cells(swept: Path) -> None:
         package.sweep(grid={"seeds": [1]}, out=swept, algorithm=lambda: None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_folder_with_other_things_is_not_written_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_gives_exit_code_one_and_can_be_tried_again(tmp_path: Path) -> None:
     diverging = {"lr__initial": 3e38, "methods": ["previous"]}
     sweep = kept(tmp_path / "sweep", planned({"seeds": [1]}, **diverging))

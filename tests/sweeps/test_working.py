@@ -17,7 +17,7 @@ from ebbflow.runs.records import METRICS, SUMMARY
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.crew import Crew
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.folder import SweepJobs
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepPlan
@@ -158,6 +158,7 @@ def test_a_crew_that_cannot_begin_says_why(tmp_path: Path) -> None:
         Crew(crew_jobs, 1, tmp_path / "logs").work(lambda: None)
 
 
+@pytest.mark.slow
 def test_cells_that_do_not_fit_together_are_computed_one_after_the_other(tmp_path: Path) -> None:
     available = ceilings.available_memory()
     if available is None:
@@ -173,6 +174,7 @@ def test_cells_that_do_not_fit_together_are_computed_one_after_the_other(tmp_pat
     assert large == [("begin", first), ("end", first), ("begin", second), ("end", second)]
 
 
+@pytest.mark.slow
 def test_a_cell_that_no_worker_here_can_take_is_left(tmp_path: Path) -> None:
     if ceilings.total_memory() is None:
         pytest.skip("the system does not say how much memory there is")
@@ -183,6 +185,8 @@ def test_a_cell_that_no_worker_here_can_take_is_left(tmp_path: Path) -> None:
     said = (tmp_path / "log.txt").read_text()
     assert "huge needs about 1000.0 TB of memory, and this machine has" in said
     assert "left for other machines" in said
+    note = Failures(tmp_path, LEFT).read("huge")
+    assert note is not None and note["sentence"] in said
 
 
 def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.sweeps.children import PATIENCE, SIGNALS, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import CellEnding
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs
 from ebbflow.sweeps.room import Room
 
@@ -127,6 +128,7 @@ class Worker:
             f"{name} needs about {ceilings.in_words(need or 0)} of memory, and {whose} "
             f"{ceilings.in_words(there or 0)}: it is left for other machines"
         )
+        Failures(self.jobs.folder, LEFT).write(name, EbbflowError(self.left[name]))
         self._say(self.left[name])
 
     def _compute(self, name: str) -> CellEnding | str:
