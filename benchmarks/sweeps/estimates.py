@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def estimates(say: Say) -> list[dict[str, Any]]:
         plan = plan_of(wish_of_file(file))
         rows = []
         for cell in plan.cells:
+            wait_for_rest(say)
             folder = SweepFolder(Path(parent) / cell.name)
             rows.append(compared(SweepPlan(plan.name, plan.varied, (cell,)), folder))
             say(
@@ -134,6 +136,28 @@ def estimates(say: Say) -> list[dict[str, Any]]:
                 f"x{rows[-1]['memory told'] / rows[-1]['memory']:.2f}"
             )
     return rows
+
+
+def wait_for_rest(say: Say, longest: float = 600.0) -> None:
+    """Wait until other programs leave the machine alone: both times are of the clock."""
+    until, told = time.monotonic() + longest, False
+    while time.monotonic() < until:
+        before = _busy_and_all()
+        time.sleep(2)
+        busy, whole = (now - then for now, then in zip(_busy_and_all(), before, strict=True))
+        if busy < 0.1 * whole:
+            return
+        if not told:
+            say("waiting until the machine is at rest")
+        told = True
+    say("the machine does not come to rest: measured all the same")
+
+
+def _busy_and_all() -> tuple[int, int]:
+    """Return what the system has counted of its processors' time."""
+    first = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    counts = [int(number) for number in first]
+    return sum(counts) - counts[3] - counts[4], sum(counts)
 
 
 def compared(plan: SweepPlan, folder: SweepFolder) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def lost_node(say: Say) -> list[dict[str, Any]]:
 
 def on_two_nodes(sweep: SweepFolder, single: dict[str, bytes], say: Say) -> dict[str, Any]:
     """Compute a sweep on two nodes of one core each; one is lost half-way."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300"}
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - for this trial alone
 
     cluster: Any = Cluster(

@@ -33,7 +33,7 @@ cores of a machine ({machine}), by `python -m benchmarks.sweeps estimates`:
 
 def parts() -> dict[str, str]:
     """Return what stands between the markers."""
-    return {"kills": kill_table(), "estimates": estimate_table()}
+    return {"sweep kills": kill_table(), "sweep estimates": estimate_table()}
 
 
 def kill_table() -> str:

@@ -123,6 +123,8 @@ class _Progress:
 class PaperJobs(Jobs):
     """Cells of the paper for workers: what is left of one is its result."""
 
+    modules = ("ebbflow.experiment", "ebbflow.report.progress")
+
     def __init__(self, cells: Sequence[Cell], results: Path, runs: Path, keep: bool) -> None:
         self.folder = runs
         self._cells = {cell.name: cell for cell in cells}

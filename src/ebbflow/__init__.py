@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from ebbflow.simulation.callbacks import SessionStarted as SessionStarted
     from ebbflow.starts import STARTS as STARTS
     from ebbflow.starts import register_start as register_start
+    from ebbflow.sweeps.front import sweep as sweep
     from ebbflow.trackers import tracker as tracker
 
 __version__ = "0.1.0"
@@ -124,6 +125,7 @@ _HOMES = {
         "SessionStarted",
     ],
     "ebbflow.starts": ["STARTS", "register_start"],
+    "ebbflow.sweeps.front": ["sweep"],
     "ebbflow.trackers": ["tracker"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -16,7 +16,7 @@ EVERY = sorted(COMMANDS)
 # They download, compute for long, listen, or need a run of another kind or a federation.
 NOT_RUN = re.compile(
     r"data get|bound|privacy|new|doctor|(compare|run )(?!.*--dry-run)|"
-    r"watch|report|export|plot|extend|federate"
+    r"watch|report|export|plot|extend|federate|sweep"
 )
 
 
@@ -101,7 +101,7 @@ def test_what_may_have_been_meant_is_said(words: str, sentence: str) -> None:
 
 
 def test_commands_that_print_facts_have_json() -> None:
-    silent = {"", "data", "trace", "history", "federate"}
+    silent = {"", "data", "trace", "history", "federate", "sweep"}
     added = {"report", "watch", "export", "plot", "extend"}
     for name in COMMANDS.keys() - silent - added:
         assert "--json" in options_of(name), name

@@ -14,6 +14,7 @@ from ebbflow.cli.printing import plain
 from ebbflow.config.presets import preset, preset_names
 from ebbflow.data.sources import SOURCES
 from ebbflow.simulation import ceilings
+from tests.sweeps.wishes import finished_sweep
 from tests.test_cli import TINY, Answer, ebbflow
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -70,6 +71,11 @@ COMMANDS = {
     "run --dry-run": "run --dry-run",
     "compare --dry-run": "compare --dry-run",
     "doctor": "doctor",
+    "sweep run": "sweep run --out SWEEP",
+    "sweep run --dry-run": "sweep run --out SWEEP --dry-run",
+    "sweep status": "sweep status SWEEP",
+    "sweep table": "sweep table SWEEP",
+    "sweep work": "sweep work SWEEP",
     "federate status": "federate status wards",
     "federate down": "federate down wards",
     "federate clean": "federate clean wards",
@@ -84,8 +90,11 @@ def test_the_keys_are_those_that_are_documented(
     if name.startswith("federate"):
         (tmp_path / "wards").mkdir()
         (tmp_path / "wards" / "federation.toml").touch()
+    if name.startswith("sweep"):
+        finished_sweep(tmp_path / "sweep")
     (tmp_path / "trace.csv").write_text("time,device,event\n0,a,join\n3,b,join\n5,a,leave\n")
-    words = COMMANDS[name].replace("RUN", str(run)).replace("TRACE", "trace.csv").split()
+    places = {"RUN": str(run), "TRACE": "trace.csv", "SWEEP": str(tmp_path / "sweep")}
+    words = [places.get(word, word) for word in COMMANDS[name].split()]
     answer = ebbflow(*words, "--json")
     assert answer.code == 0, answer
     assert list(found_in(answer)) == documented()[name]

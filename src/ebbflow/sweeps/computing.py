@@ -10,7 +10,7 @@ from enum import IntEnum
 from ebbflow.core.errors import EbbflowError, RunStoppedError
 from ebbflow.sweeps import locks
 from ebbflow.sweeps.claims import Attempt, Claim, Claims, State
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs, Stop
 from ebbflow.sweeps.room import Room
 from ebbflow.sweeps.usage import usage
@@ -64,6 +64,7 @@ def compute_cell(
 
 def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failures) -> CellEnding:
     claim.begin()
+    Failures(jobs.folder, LEFT).forget(name)
     began = time.monotonic()
     state: State = "stopped"
     try:

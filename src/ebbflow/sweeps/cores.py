@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 
 def shares_of_cores(count: int) -> list[list[int]]:
@@ -30,6 +31,27 @@ def _shares(cores: Sequence[int], count: int) -> Iterator[list[int]]:
         last = first + size + (place < rest)
         yield list(cores[first:last])
         first = last
+
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus() -> list[str]:
+    """Return the graphics processors that this process may use, as CUDA calls them."""
+    named = os.environ.get(VISIBLE)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    try:
+        return [str(number) for number, _ in enumerate(GPUS.iterdir())]
+    except OSError:  # there is none, or not from this maker
+        return []
+
+
+def shares_of_gpus(count: int) -> list[str | None]:
+    """Return one graphics processor for each of so many workers; with too few, they share them."""
+    found = gpus()
+    return [found[place % len(found)] if found else None for place in range(count)]
 
 
 def least_used(count: int, used: Sequence[int]) -> list[int]:

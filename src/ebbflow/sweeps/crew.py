@@ -13,7 +13,7 @@ from types import FrameType
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder
-from ebbflow.sweeps.cores import shares_of_cores
+from ebbflow.sweeps.cores import shares_of_cores, shares_of_gpus
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.servants import start_servant
 
@@ -29,8 +29,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class _Member:
     """One worker: its process, and how often it died young."""
 
-    def __init__(self, reference: JobsReference, cores: list[int], log: Path) -> None:
-        self._order = {"do": "work", **reference._asdict(), "cores": cores}
+    def __init__(
+        self, reference: JobsReference, cores: list[int], gpu: str | None, log: Path
+    ) -> None:
+        self._order = {"do": "work", **reference._asdict(), "cores": cores, "gpu": gpu}
         self.log = log
         self._young = 0
         self.start()
@@ -82,10 +84,10 @@ class Crew:
         make_folder(logs)
         self.stopped_by: int | None = None
         self._asked = 0
-        shares = shares_of_cores(count)
+        shares = zip(shares_of_cores(count), shares_of_gpus(count), strict=True)
         self._members = [
-            _Member(reference, cores, logs / f"worker-{place}.log")
-            for place, cores in enumerate(shares, start=1)
+            _Member(reference, cores, gpu, logs / f"worker-{place}.log")
+            for place, (cores, gpu) in enumerate(shares, start=1)
         ]
 
     @property

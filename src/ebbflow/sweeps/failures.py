@@ -17,6 +17,8 @@ from ebbflow.runs.schemas import checked
 from ebbflow.sweeps.claims import hostname, now
 
 FOLDER = "failed"
+LEFT = "left"
+"""The folder of cells that a worker has left for other machines, with the reason."""
 REMEDY = "remove the file, and the cell is tried again"
 _Text = Annotated[str, StringConstraints(max_length=100_000)]
 
@@ -32,10 +34,10 @@ class Failure(TypedDict):
 
 
 class Failures:
-    """The failures of a sweep's cells, in a folder of its own."""
+    """The failures of a sweep's cells, in a folder of its own; or why cells were left."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / FOLDER
+    def __init__(self, folder: Path, kind: str = FOLDER) -> None:
+        self.folder = folder / kind
 
     def __contains__(self, name: str) -> bool:
         return self._path(name).exists()

@@ -46,7 +46,7 @@ class SweepFolder:
     def plan(self) -> SweepPlan:
         """Return the plan, after checking that the folder holds only plain files beside it."""
         found = read_plan(self.plan_file)
-        for name in (claims.FOLDER, failures.FOLDER, room.FOLDER):
+        for name in (claims.FOLDER, failures.FOLDER, failures.LEFT, room.FOLDER):
             if (self.path / name).is_symlink():
                 raise EbbflowError(
                     f"{self.path / name} is a symbolic link: a sweep's folder holds plain folders"

@@ -20,6 +20,8 @@ class Jobs(ABC):
     """Cells that workers compute; ``folder`` is where they write down what they do."""
 
     folder: Path
+    modules: Sequence[str] = ("ebbflow.experiment",)
+    """What a worker imports once, so that the processes that compute cells need not."""
 
     @abstractmethod
     def names(self) -> Sequence[str]:

@@ -71,6 +71,7 @@ def _imported() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # What a later version will do anyway; until it is said, Ray warns.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # for a machine that is busy
     try:
         import ray  # noqa: PLC0415 - large, and not always there
     except ImportError:

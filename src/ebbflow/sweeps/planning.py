@@ -110,7 +110,8 @@ def plan_of(wish: Wish) -> SweepPlan:
         if key not in base.places:
             base.add_key(key, value, "sweep")
     drafts = list(_drafts(wish))
-    keys = dict.fromkeys(key for draft in drafts for key in draft.varied)
+    listed = (key for cell in wish.listed for key in cell.settings)
+    keys = dict.fromkeys([*listed, *(each.key for each in wish.axes)])
     names = cell_names(
         [_told(draft, keys) for draft in drafts], [draft.listed.name for draft in drafts]
     )

@@ -56,17 +56,21 @@ class Room:
 
     def never(self, need: int | None) -> bool:
         """Whether a cell needs more than this machine has."""
+        if need is None:
+            return False
         from ebbflow.simulation.ceilings import total_memory  # noqa: PLC0415 - imports torch
 
         total = total_memory()
-        return need is not None and total is not None and need > total
+        return total is not None and need > total
 
     def fits(self, need: int | None) -> bool:
         """Whether there is room for a cell now, in a process that is a fork of this one."""
+        if need is None:
+            return True
         from ebbflow.simulation.ceilings import available_memory  # noqa: PLC0415 - imports torch
 
         available = available_memory()
-        if need is None or available is None:
+        if available is None:
             return True
         promised = sum(_not_taken(each) for each in self.others())
         return need - resident(os.getpid()) <= available - promised

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib import import_module
 from typing import Any
 
 LONGEST_ORDER = 2**28
@@ -14,11 +13,11 @@ LONGEST_ORDER = 2**28
 def main() -> None:
     """Read an order, and follow it until it is done or the other process is gone."""
     order = read_order(0)
-    # Imported by now, so that the processes that compute cells need not do it again and again.
-    import_module("ebbflow.experiment")
-    from ebbflow.sweeps.cores import bind_to  # noqa: PLC0415
+    from ebbflow.sweeps.cores import VISIBLE, bind_to  # noqa: PLC0415
 
     bind_to(order["cores"])
+    if order.get("gpu") is not None:  # before torch is imported, which asks once
+        os.environ[VISIBLE] = order["gpu"]
     if order["do"] == "estimate":
         from ebbflow.sweeps.measuring import measure_all  # noqa: PLC0415
 

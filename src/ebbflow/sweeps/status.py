@@ -13,7 +13,7 @@ from ebbflow.runs.records import SUMMARY
 from ebbflow.runs.state import run_state
 from ebbflow.sweeps.claims import Attempt, Claims, readable_attempts, seconds_since
 from ebbflow.sweeps.estimates import CellEstimate
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
@@ -34,7 +34,7 @@ class CellStatus(NamedTuple):
         seconds: What it has taken so far, over all attempts.
         memory: Bytes that its process took at most, once it has ended.
         starts: How often a process has begun with it or gone on.
-        why: The reason if it has failed.
+        why: The reason if it has failed, or was left for other machines.
         estimate: What was measured before.
     """
 
@@ -136,6 +136,7 @@ class StatusReader:
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder
         self._claims, self._failures = Claims(folder.path), Failures(folder.path)
+        self._left = Failures(folder.path, LEFT)
         self._done: dict[str, CellStatus] = {}
         self._plan: tuple[float, SweepPlan, Mapping[str, CellEstimate]] | None = None
 
@@ -174,6 +175,8 @@ class StatusReader:
             state, done = "done", rounds
         elif failure := self._failures.read(cell.name):
             state, why = "failed", failure["sentence"]
+        elif left := self._left.read(cell.name):
+            why = f"{left['host']}: {left['sentence']}"
         if state != "done":
             done, rounds = _progress(run, rounds)
         return CellStatus(

@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from ebbflow.simulation.ceilings import available_memory, in_words, total_memory
+from ebbflow.core.errors import EbbflowError
 from ebbflow.sweeps.children import PATIENCE, SIGNALS, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import CellEnding
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs
 from ebbflow.sweeps.room import Room
 
@@ -58,6 +59,8 @@ class Worker:
     def work(self) -> None:
         """Compute cells until all are done, failed, or out of reach for this machine."""
         with self._signals():
+            for module in self.jobs.modules:
+                import_module(module)
             while self.stopped_by is None:
                 open_cells = self._open()
                 if not open_cells:
@@ -117,11 +120,15 @@ class Worker:
         return time.monotonic() - self._short_since > ROOM_PATIENCE
 
     def _leave(self, name: str, need: int | None, whose: str) -> None:
-        there = total_memory() if whose == "this machine has" else available_memory()
+        from ebbflow.simulation import ceilings  # noqa: PLC0415 - imports torch
+
+        total = whose == "this machine has"
+        there = ceilings.total_memory() if total else ceilings.available_memory()
         self.left[name] = (
-            f"{name} needs about {in_words(need or 0)} of memory, and {whose} "
-            f"{in_words(there or 0)}: it is left for other machines"
+            f"{name} needs about {ceilings.in_words(need or 0)} of memory, and {whose} "
+            f"{ceilings.in_words(there or 0)}: it is left for other machines"
         )
+        Failures(self.jobs.folder, LEFT).write(name, EbbflowError(self.left[name]))
         self._say(self.left[name])
 
     def _compute(self, name: str) -> CellEnding | str:

@@ -1,0 +1,41 @@
+"""What the page on sweeps says is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.federation.page import filled
+from benchmarks.sweeps.page import PAGE, RESULTS, parts
+from ebbflow.sweeps.planning import plan_of, wish_of_file
+
+
+def test_the_sweep_on_the_page_can_be_planned(tmp_path: Path) -> None:
+    (text,) = [
+        text
+        for text in re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+        if "[grid]" in text
+    ]
+    (tmp_path / "alphas.toml").write_text(text)
+    plan = plan_of(wish_of_file(tmp_path / "alphas.toml"))
+    assert (plan.name, len(plan.cells)) == ("alphas", 20)
+    assert plan.cells[0].name == "fedavg-alpha0.3-s1"
+
+
+@pytest.mark.skipif(not any(RESULTS.glob("*.json")), reason="nothing was tried yet")
+def test_the_tables_are_what_was_kept() -> None:
+    page = PAGE.read_text("utf-8")
+    assert filled(page, parts()) == page
+
+
+def test_what_was_kept_is_what_is_promised() -> None:
+    for name in ("kills", "ray"):
+        for row in json.loads((RESULTS / f"{name}.json").read_text()):
+            assert row["done"] == row["equal"] == row["cells"] == 24
+            assert row["begun anew though saved"] == 0
+    for row in json.loads((RESULTS / "estimates.json").read_text()):
+        assert 0.5 < row["seconds told"] / row["seconds"] < 2, row["cell"]
+        assert 0.5 < row["memory told"] / row["memory"] < 2, row["cell"]

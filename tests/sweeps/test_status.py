@@ -1,0 +1,122 @@
+"""How far a sweep is, and how long it will take."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs.records import SUMMARY
+from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.display import SweepDisplay, shown_first, status_table, summary_line
+from ebbflow.sweeps.estimates import CellEstimate, alike
+from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.starting import refuse_unfinished
+from ebbflow.sweeps.status import CellStatus, StatusReader, SweepStatus
+from tests.sweeps.wishes import kept, planned
+
+TEN = CellEstimate(10.0, 10**6, 10**5, 1)
+
+
+def cell(name: str, state: str, **facts: object) -> CellStatus:
+    made = {"rounds": 100, "done": 0, "starts": 1, "estimate": TEN, **facts}
+    return CellStatus(name, "0" * 16, state, **made)  # type: ignore[arg-type]
+
+
+def status(*cells: CellStatus) -> SweepStatus:
+    return SweepStatus(Path("runs/mine"), "mine", list(cells))
+
+
+def test_time_left_is_what_is_left_of_the_cells_over_the_workers() -> None:
+    waiting = [cell(f"w{n}", "waiting") for n in range(6)]
+    half = cell("r", "running", done=50)
+    assert status(*waiting, half).seconds_left() == pytest.approx(65)
+    assert status(*waiting, half).seconds_left(2) == pytest.approx(32.5)
+    assert status(*waiting, half).seconds_left(100) == pytest.approx(10)  # the longest of them
+    assert status(*waiting).seconds_left() is None  # nobody is at work
+    assert status(cell("d", "done"), cell("f", "failed")).seconds_left() == 0
+
+
+def test_time_left_learns_from_what_is_done() -> None:
+    slow = cell("d", "done", seconds=30.0)
+    again = cell("e", "done", seconds=900.0, starts=5)  # was killed; tells nothing
+    left = status(slow, again, cell("r", "running"), cell("w", "waiting")).seconds_left(1)
+    assert left == pytest.approx(60)
+    unknown = cell("x", "waiting", estimate=None)
+    assert status(cell("r", "running"), unknown).seconds_left(1) == pytest.approx(20)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["done", "running", "failed", "waiting"]), st.integers(0, 100)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 8),
+)
+def test_time_left_never_grows_with_progress_or_workers(
+    cells: list[tuple[str, int]], workers: int
+) -> None:
+    made = [cell(f"c{n}", state, done=done) for n, (state, done) in enumerate(cells)]
+    further = [each._replace(done=min(100, (each.done or 0) + 10)) for each in made]
+    now, then = status(*made).seconds_left(workers), status(*further).seconds_left(workers)
+    more = status(*made).seconds_left(workers + 1)
+    assert now is not None and then is not None and more is not None
+    assert 0 <= then <= now and more <= now
+
+
+def test_a_folder_tells_what_is_done_running_failed_and_waiting(tmp_path: Path) -> None:
+    sweep = kept(tmp_path / "sweep", planned({"seeds": "1-4"}))
+    run = sweep.run_folder("s1")
+    run.mkdir(parents=True)
+    (run / SUMMARY).touch()
+    Failures(sweep.path).write("s2", EbbflowError("it cannot be [red]: mend it"))
+    claim = Claims(sweep.path).take("s3", sweep.run_folder("s3"))
+    assert claim is not None
+    with claim:
+        claim.begin()
+        found = StatusReader(sweep).read()
+    states = {each.name: each.state for each in found.cells}
+    assert states == {"s1": "done", "s2": "failed", "s3": "running", "s4": "waiting"}
+    assert found.counts == {"done": 1, "running": 1, "failed": 1, "waiting": 1}
+    assert not found.over
+    assert found.cells[1].why == "it cannot be [red]: mend it"
+    assert found.cells[2].where.endswith(f":{Claims(sweep.path).attempts('s3')[0]['pid']}")
+    text = io.StringIO()
+    Console(file=text, width=120).print(status_table(found.cells))
+    assert "it cannot be [red]: mend it" in text.getvalue()
+    assert summary_line(found, 1).startswith("1 of 4 cells done, 1 running, 1 failed, 1 waiting")
+    with pytest.raises(EbbflowError, match=r"1 of 4 cells of .* failed, the first s2: it cannot"):
+        refuse_unfinished(found)
+
+
+def test_lines_tell_of_what_is_new() -> None:
+    text = io.StringIO()
+    with SweepDisplay(Console(file=text, width=80)) as display:
+        display.skip(status(cell("a", "done")))
+        display.update(status(cell("a", "done"), cell("b", "running")))
+        display.update(status(cell("a", "done"), cell("b", "done", seconds=3.0)))
+        display.update(status(cell("b", "done"), cell("c", "failed", why="why not")))
+    assert text.getvalue() == "b: done, 3 s\nc: failed: why not\n"
+
+
+def test_a_terminal_shows_first_what_is_going_on() -> None:
+    cells = [cell(f"d{n}", "done") for n in range(50)] + [cell("r", "running")]
+    assert [each.name for each in shown_first(cells, 3)] == ["d0", "d1", "r"]
+
+
+def test_cells_that_differ_in_their_seeds_are_measured_once() -> None:
+    plan = planned({"partition.alpha": [0.3, 0.7], "seeds": [1, 2, [3, 4]]})
+    groups = [[each.name for each in group] for group in alike(plan.cells)]
+    assert groups == [
+        ["alpha0.3-s1", "alpha0.3-s2"],
+        ["alpha0.3-s3+4"],
+        ["alpha0.7-s1", "alpha0.7-s2"],
+        ["alpha0.7-s3+4"],
+    ]
+    assert [each.rounds for each in plan.cells[:3]] == [12, 12, 24]

@@ -1,0 +1,200 @@
+"""Workers: each cell once, whoever is killed; failures, crashes and memory stop nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from ebbflow import experiment
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs.records import METRICS, SUMMARY
+from ebbflow.simulation import ceilings
+from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.crew import Crew
+from ebbflow.sweeps.failures import LEFT, Failures
+from ebbflow.sweeps.folder import SweepJobs
+from ebbflow.sweeps.jobs import JobsReference
+from ebbflow.sweeps.plan import SweepPlan
+from ebbflow.sweeps.servants import start_servant
+from ebbflow.sweeps.usage import birth
+from tests.sweeps.wishes import kept, planned
+
+LONG = {"sessions": 3, "rounds": 150, "partition__devices": 6, "data__limit_train": 1437}
+
+
+def reference(
+    folder: Path, does: Mapping[str, str], needs: Mapping[str, int] | None = None
+) -> JobsReference:
+    arguments = {"folder": str(folder), "does": dict(does), "needs": dict(needs or {})}
+    return JobsReference("tests.sweeps.toys:toy_jobs", arguments)
+
+
+def worker(jobs: JobsReference, log: Path) -> subprocess.Popen[bytes]:
+    """Start a worker that ends with this process."""
+    with log.open("ab") as file:
+        return start_servant({"do": "work", **jobs._asdict(), "cores": []}, stderr=file)
+
+
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "what was waited for has not happened"
+        time.sleep(0.02)
+
+
+def done(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "done").glob("*")}
+
+
+def test_cells_that_fail_or_crash_do_not_stop_the_others(tmp_path: Path) -> None:
+    does = {"refused": "refuse", "crashing": "crash", "bug": "bug", "good": "do", "last": "do"}
+    jobs = reference(tmp_path, does)
+    crew = Crew(jobs, 1, tmp_path / "logs")
+    crew.work(lambda: None)
+    assert done(tmp_path) == {"good", "last"}
+    failures = Failures(tmp_path)
+    sentences = {name: failure["sentence"] for name in does if (failure := failures.read(name))}
+    assert sentences.keys() == {"refused", "crashing", "bug"}
+    assert "died 3 times in a row" in sentences["crashing"] and "signal 9" in sentences["crashing"]
+    assert (tmp_path / "log").read_text().count("begin crashing") == 3
+    log = (tmp_path / "logs" / "worker-1.log").read_text()
+    assert "crashing: its process died (signal 9); it is tried again\n" in log
+    assert "refused: failed: it cannot be: mend it\n" in log
+
+
+def test_two_workers_share_the_cells_and_compute_none_twice(tmp_path: Path) -> None:
+    does = {f"c{number}": "wait0.2" for number in range(6)}
+    Crew(reference(tmp_path, does), 2, tmp_path / "logs").work(lambda: None)
+    assert done(tmp_path) == set(does)
+    log = (tmp_path / "log").read_text()
+    assert all(log.count(f"begin {name}\n") == 1 for name in does)
+    assert len({Claims(tmp_path).attempts(name)[0]["pid"] for name in does}) == 6
+
+
+def test_a_killed_worker_takes_its_cell_with_it_and_another_goes_on(tmp_path: Path) -> None:
+    """The cell's process notices that its worker is gone, and gives the cell up."""
+    jobs, claims = reference(tmp_path, {"a": "wait60"}), Claims(tmp_path)
+    with worker(jobs, tmp_path / "first.log") as first:
+        until(lambda: claims.is_held("a") and claims.attempts("a"))
+        (attempt,) = claims.attempts("a")
+        first.kill()
+    until(lambda: not claims.is_held("a"), 20)
+    until(lambda: not birth(attempt["pid"]), 5)
+    assert claims.attempts("a")[0]["state"] == "stopped"
+    with worker(reference(tmp_path, {"a": "do"}), tmp_path / "second.log") as second:
+        assert second.wait(120) == 0
+    assert done(tmp_path) == {"a"}
+
+
+def test_a_worker_ends_with_the_process_that_it_works_for(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    with worker(reference(tmp_path, {"a": "wait60"}), tmp_path / "log.txt") as servant:
+        until(lambda: claims.is_held("a"))
+        assert servant.stdin is not None
+        servant.stdin.close()
+        assert servant.wait(30) == 128 + signal.SIGTERM
+    assert not claims.is_held("a")
+
+
+def test_a_real_cell_that_was_killed_goes_on_and_has_the_bits_of_a_single_run(
+    tmp_path: Path,
+) -> None:
+    plan = planned({"seeds": [5]}, **LONG)
+    (cell,) = plan.cells
+    experiment.run(cell.config, tmp_path / "single")
+    sweep = kept(tmp_path / "sweep", plan)
+    run, claims = sweep.run_folder(cell.name), Claims(sweep.path)
+    jobs = sweep.reference()
+    for by in ("worker", "worker and cell"):
+        with worker(jobs, tmp_path / "log") as servant:
+            before = len(claims.attempts(cell.name))
+            until(lambda n=before: len(claims.attempts(cell.name)) > n)  # type: ignore[misc]
+            child = claims.attempts(cell.name)[-1]["pid"]
+            until(lambda: (run / METRICS).exists() or (run / SUMMARY).exists())
+            time.sleep(0.3)
+            servant.kill()
+            if by == "worker and cell" and birth(child):
+                os.kill(child, signal.SIGKILL)
+        until(lambda: not claims.is_held(cell.name), 30)
+    with worker(jobs, tmp_path / "log") as servant:
+        assert servant.wait(120) == 0
+    assert (run / METRICS).read_bytes() == (tmp_path / "single" / METRICS).read_bytes()
+    attempts = claims.attempts(cell.name)
+    assert attempts[-1]["state"] == "done"
+    numbers = [attempt["checkpoint"] for attempt in attempts]
+    assert numbers == sorted(numbers)  # what was saved is never computed again
+    assert not Failures(sweep.path).read(cell.name)
+
+
+def test_a_crew_starts_a_killed_worker_again(tmp_path: Path) -> None:
+    does = {"a": "wait1", "b": "wait1", "c": "do"}
+    crew = Crew(reference(tmp_path, does), 1, tmp_path / "logs")
+    killed: list[int] = []
+
+    def look() -> None:
+        if not killed and Claims(tmp_path).is_held("a"):
+            killed.append(crew.pids[0])
+            os.kill(crew.pids[0], signal.SIGKILL)
+
+    crew.work(look)
+    assert killed and crew.pids != killed
+    assert done(tmp_path) == set(does)
+    assert crew.stopped_by is None
+
+
+def test_a_crew_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    plan = planned({"seeds": [1]})
+    sweep = kept(tmp_path / "sweep", plan)
+    crew_jobs = sweep.reference()
+    sweep.plan_file.write_text("rubbish")
+    with pytest.raises(EbbflowError, match=r"sweep.toml was changed or damaged: restore the file"):
+        Crew(crew_jobs, 1, tmp_path / "logs").work(lambda: None)
+
+
+@pytest.mark.slow
+def test_cells_that_do_not_fit_together_are_computed_one_after_the_other(tmp_path: Path) -> None:
+    available = ceilings.available_memory()
+    if available is None:
+        pytest.skip("the system does not say how much memory there is")
+    most = int(0.7 * available)
+    does = {"a": "wait1.5", "b": "wait1.5", "small": "do"}
+    jobs = reference(tmp_path, does, {"a": most, "b": most, "small": 1000})
+    Crew(jobs, 2, tmp_path / "logs").work(lambda: None)
+    lines = [line.split()[1:] for line in (tmp_path / "log").read_text().splitlines()]
+    large = [(what, name) for what, name in lines if name != "small"]
+    first = large[0][1]
+    second = "b" if first == "a" else "a"
+    assert large == [("begin", first), ("end", first), ("begin", second), ("end", second)]
+
+
+@pytest.mark.slow
+def test_a_cell_that_no_worker_here_can_take_is_left(tmp_path: Path) -> None:
+    if ceilings.total_memory() is None:
+        pytest.skip("the system does not say how much memory there is")
+    jobs = reference(tmp_path, {"huge": "do", "small": "do"}, {"huge": 10**15, "small": 1000})
+    with worker(jobs, tmp_path / "log.txt") as servant:
+        assert servant.wait(120) == 0
+    assert done(tmp_path) == {"small"}
+    said = (tmp_path / "log.txt").read_text()
+    assert "huge needs about 1000.0 TB of memory, and this machine has" in said
+    assert "left for other machines" in said
+    note = Failures(tmp_path, LEFT).read("huge")
+    assert note is not None and note["sentence"] in said
+
+
+def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
+    plan = planned({"seeds": [1]})
+    other = planned({"seeds": [2]}).cells[0].config
+    sweep = kept(tmp_path / "sweep", SweepPlan("", plan.varied, plan.cells))
+    experiment.run(other, sweep.run_folder("s1"))
+    jobs = SweepJobs(sweep.path)
+    assert not jobs.is_done("s1")
+    with pytest.raises(EbbflowError, match=r"s1 holds a run with other settings: move it away"):
+        jobs.compute("s1", lambda: False)

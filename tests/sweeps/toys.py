@@ -1,0 +1,61 @@
+"""Cells that compute next to nothing, for workers in tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ebbflow.core.errors import EbbflowError, RunStoppedError
+from ebbflow.sweeps.jobs import Jobs, Stop
+
+
+class ToyJobs(Jobs):
+    """Cells by name, with what each does: wait, fail, crash, or need memory."""
+
+    modules = ()
+
+    def __init__(self, folder: Path, does: Mapping[str, str], needs: Mapping[str, int]) -> None:
+        self.folder, self._does, self._needs = folder, does, needs
+
+    def names(self) -> Sequence[str]:
+        return list(self._does)
+
+    def is_done(self, name: str) -> bool:
+        return (self.folder / "done" / name).exists()
+
+    def run_folder(self, name: str) -> Path:
+        return self.folder / "cells" / name
+
+    def need(self, name: str) -> int | None:
+        return self._needs.get(name)
+
+    def refresh(self) -> None:
+        pass
+
+    def compute(self, name: str, stop: Stop) -> None:
+        does = self._does[name]
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{time.time()} begin {name}\n")
+        if does == "refuse":
+            raise EbbflowError("it cannot be: mend it")
+        if does == "bug":
+            raise KeyError("a bug")
+        if does == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if does.startswith("wait"):
+            until = time.monotonic() + float(does.removeprefix("wait"))
+            while time.monotonic() < until:
+                if stop():
+                    raise RunStoppedError
+                time.sleep(0.02)
+        (self.folder / "done").mkdir(exist_ok=True)
+        (self.folder / "done" / name).touch()
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{time.time()} end {name}\n")
+
+
+def toy_jobs(folder: str, does: Mapping[str, str], needs: Mapping[str, int]) -> ToyJobs:
+    return ToyJobs(Path(folder), does, needs)
