@@ -35,7 +35,7 @@ from ebbflow.core.types import (
     Theta,
 )
 from ebbflow.engines.dense_passes import DenseBatch, KernelPasses, Passes, TorchPasses
-from ebbflow.engines.leaves import Stretch, leaf_sums
+from ebbflow.engines.leaves import LeafStretch, leaf_sums
 from ebbflow.engines.native.dense import (
     DenseKernel,
     Motion,
@@ -116,7 +116,7 @@ class DenseLayers:
 
     def leaves(
         self, pool: Executor, windows: Iterable[range], lanes: Sequence[Lane], cohort: Cohort
-    ) -> Iterator[Stretch]:
+    ) -> Iterator[LeafStretch]:
         """Yield the cohort's leaves, from devices that the workers train one by one."""
         for window in windows:
             trained = pool.map(partial(self._device, lanes, cohort), window)

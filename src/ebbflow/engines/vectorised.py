@@ -196,7 +196,7 @@ class Vectorised:
             return Route(path, reason) if reason else Route("dense layers")
         return Route(path)
 
-    def _closed(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _closed(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         """Train a dense network by its closed form."""
         assert self._dense is not None
         windows = self._windows(len(cohort.devices), len(lanes))
@@ -208,7 +208,7 @@ class Vectorised:
         with self._draws_watched():
             yield from self._mapped_windows(lanes, cohort)
 
-    def _mapped_windows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[Stretch]:
+    def _mapped_windows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         for window in self._windows(len(cohort.devices), len(lanes)):
             drawn = cohort.held(window)
             blocks = list(self._blocks(drawn, window, len(lanes)))
