@@ -200,6 +200,22 @@ def test_what_is_promised_is_not_available_to_others(
     assert json.loads(path.read_text()) == {"promises": []}
 
 
+def test_a_machine_that_is_too_busy_to_promise_anything_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "LONG", 0.05)
+    jobs = toys(tmp_path, a="do")
+    assert Room(tmp_path).reserve("a", None)
+    Room(tmp_path).release()
+    (path,) = (tmp_path / "hosts").glob("*.lock")
+    held = locks.taken(path)
+    assert held is not None
+    assert compute_cell(jobs, "a", never) is CellEnding.NO_ROOM
+    Room(tmp_path).release()
+    held.release()
+    assert compute_cell(jobs, "a", never) is CellEnding.DONE
+
+
 def test_a_cell_without_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "available_memory", lambda: 1000)
     jobs = ToyJobs(tmp_path, {"a": "do"}, {"a": 10**12})

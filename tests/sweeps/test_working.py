@@ -198,3 +198,13 @@ def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     assert not jobs.is_done("s1")
     with pytest.raises(EbbflowError, match=r"s1 holds a run with other settings: move it away"):
         jobs.compute("s1", lambda: False)
+
+
+def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:
+    """Or its process would be started again and again."""
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "bad.json").write_text("rubbish")
+    Crew(reference(tmp_path, {"bad": "do", "good": "do"}), 1, tmp_path / "logs").work(lambda: None)
+    assert done(tmp_path) == {"good"}
+    failure = Failures(tmp_path).read("bad")
+    assert failure is not None and "bad.json is no JSON object" in failure["sentence"]

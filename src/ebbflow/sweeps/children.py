@@ -21,6 +21,7 @@ from typing import Any
 from ebbflow.core.malloc import use_one_arena
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.computing import CellEnding, compute_cell
+from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.jobs import Jobs
 
 PATIENCE = 10.0
@@ -84,7 +85,11 @@ class CellProcess:
 def _main(jobs: Jobs, name: str) -> None:
     leaving = Leaving(partial(_give_up, jobs, name))
     use_one_arena()
-    ending = compute_cell(jobs, name, leaving.requested)
+    try:
+        ending = compute_cell(jobs, name, leaving.requested)
+    except Exception as error:  # of notes and locks: or it would be tried again and again
+        Failures(jobs.folder).write(name, error)
+        ending = CellEnding.FAILED
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from ebbflow.core.errors import EbbflowError
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.display import SweepDisplay
+from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepCell
 from ebbflow.sweeps.starting import PreparedSweep
@@ -153,8 +155,10 @@ class _Tasks:
             name = self._names.pop(task)
             try:
                 ending = CellEnding(self._ray.get(task))
-            except Exception as error:  # Ray's own: the process died in a way it does not retry
-                raise EbbflowError(f"cell {name}: Ray gave it up ({_first_line(error)})") from error
+            except Exception as error:  # Ray's own, or of notes and locks: the others go on
+                cause = getattr(error, "cause", None) or error
+                Failures(self._ready.folder.path).write(name, cause)
+                continue
             if ending in (CellEnding.TAKEN, CellEnding.NO_ROOM, CellEnding.STOPPED):
                 self.submit(name)
 
@@ -183,6 +187,8 @@ def compute_task(
         if path not in sys.path and Path(path).exists():
             sys.path.append(path)
     jobs = JobsReference(*reference).open()
+    for module in jobs.modules:  # before the cell is claimed: it may take a while
+        import_module(module)
     while True:
         ending = compute_cell(jobs, name, lambda: False, CLAIM_PATIENCE, cores)
         if ending is not CellEnding.NO_ROOM:

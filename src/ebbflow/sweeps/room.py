@@ -81,7 +81,11 @@ class Room:
         With a number of ``cores``, it is bound to so many that other cells use least.
         """
         make_folder(self._folder)
-        with locks.locked(self._lock):
+        self.fits(need)  # imports what it needs, which may take a while: not with the lock
+        lock = locks.taken(self._lock, locks.LONG)
+        if lock is None:  # a machine that is too busy for that is too busy for another cell
+            return False
+        try:
             if not self.fits(need):
                 return False
             pid, others = os.getpid(), self.others()
@@ -89,12 +93,18 @@ class Room:
             bind_to(own)
             ours = Promise(pid=pid, birth=birth(pid), cell=cell, bytes=need or 0, cores=own)
             write_json(self._path, {"promises": [*others, ours]})
+        finally:
+            lock.release()
         return True
 
     def release(self) -> None:
-        """Take back what this process was promised."""
-        with locks.locked(self._lock):
-            write_json(self._path, {"promises": self.others()})
+        """Take back what this process was promised; if that is left undone, its end does it."""
+        lock = locks.taken(self._lock, locks.LONG)
+        if lock is not None:
+            try:
+                write_json(self._path, {"promises": self.others()})
+            finally:
+                lock.release()
 
     def others(self) -> list[Promise]:
         """Return what other processes were promised that are alive."""
