@@ -179,7 +179,8 @@ def test_without_a_worker_a_run_ends_with_a_remedy(monkeypatch: pytest.MonkeyPat
 
 def failing(change: Callable[[Algorithm], Algorithm], engine: str) -> Exception:
     """Return the error of one round of a changed algorithm."""
-    config = with_keys(SMALL, {"algorithm": ["fedavg"], "methods": ["previous"]})
+    mapped = {"model.kind": "softmax", "engine.fused": False}
+    config = with_keys(SMALL, mapped, {"algorithm": ["fedavg"], "methods": ["previous"]})
     data = digits(config)
     world = build_world(config, data, 3)
     (track,) = new_tracks(world, methods_of(world))

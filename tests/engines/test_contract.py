@@ -90,10 +90,9 @@ def test_a_lane_takes_the_route_that_is_told(path: EnginePath, variant: str) -> 
     route = engine.route(path.lane(variant), path.cohorts()[0])
     engine.close()
     assert route.path == path.route_of(variant)
-    fastest = ("fused kernel", "sample space")
-    assert (route.reason == "") == (
-        route.path in fastest or (isinstance(engine, Vectorised) and not path.others)
-    )
+    fastest = ("dense layers", "fused kernel", "sample space")
+    plain = isinstance(engine, Vectorised) and not path.others and path.model.hints.dense is None
+    assert (route.reason == "") == (route.path in fastest or plain)
 
 
 @every_path

@@ -161,7 +161,7 @@ def test_what_only_vmap_cannot_do_is_told_with_a_remedy() -> None:
 def test_a_bug_of_the_engine_is_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     path = PATHS["mapped"]
     engine = path.engine()
-    monkeypatch.setattr(engine, "_mapped", None)
+    monkeypatch.setattr(engine, "_windows", None)
     with pytest.raises(TypeError, match="not callable"):
         engine([path.lane("fedavg")], path.cohorts()[0])
     engine.close()
