@@ -138,7 +138,7 @@ def estimates(say: Say) -> list[dict[str, Any]]:
     return rows
 
 
-def wait_for_rest(say: Say, longest: float = 600.0) -> None:
+def wait_for_rest(say: Say, longest: float = 90.0) -> None:
     """Wait until other programs leave the machine alone: both times are of the clock."""
     until, told = time.monotonic() + longest, False
     while time.monotonic() < until:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -55,7 +55,8 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
         return None
     waiting = [cell.name for cell in status.cells if cell.state in ("running", "waiting")]
     ray = _imported()
-    with _connected(ray, address), _Signals() as signals, display:
+    # Ray says on standard output which nodes it has lost; that one is for results.
+    with redirect_stdout(sys.stderr), _connected(ray, address), _Signals() as signals, display:
         tasks = _Tasks(ray, ready)
         for name in waiting:
             tasks.submit(name)
