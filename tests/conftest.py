@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _hear_signals() -> None:
     """Undo what nohup and a shell's background do: tests, and what they start, wait for these."""
-    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    for number, handler in usual.items():
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
