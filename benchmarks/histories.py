@@ -37,7 +37,7 @@ TOLERANCE = 1e-4  # largest allowed difference between losses
 BOUND = 1.1
 
 
-class Spent(NamedTuple):
+class SessionSpent(NamedTuple):
     """What one session took: seconds by the clock and of the processor, and the memory after it."""
 
     session: int
@@ -73,7 +73,7 @@ class _Turns(Callback):
         seconds = time.perf_counter() - self._began[0]
         processor = time.process_time() - self._began[1]
         memory = anonymous(os.getpid())
-        self._connection.send(Spent(event.session.index, seconds, processor, memory))
+        self._connection.send(SessionSpent(event.session.index, seconds, processor, memory))
         if event.session.index >= self._hold_from:
             self._connection.recv()
         self._began = time.perf_counter(), time.process_time()
@@ -97,7 +97,7 @@ class _Run:
         )
         self._process.start()
         theirs.close()
-        self.spent: list[Spent] = []
+        self.spent: list[SessionSpent] = []
         while not self.spent or self.spent[-1].session < hold_from:
             self._receive()
 
@@ -134,7 +134,9 @@ def difference(start: str, sessions: int) -> float:
     return max(abs(a - b) for a, b in zip(stacked, one_by_one, strict=True))
 
 
-def measured(start: str, sessions: int, early: int, turns: int) -> tuple[list[Spent], list[Spent]]:
+def measured(
+    start: str, sessions: int, early: int, turns: int
+) -> tuple[list[SessionSpent], list[SessionSpent]]:
     """Return what sessions took early in the history, and all of them."""
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch, ExitStack() as stack:
         long = _Run(start, sessions + 1, sessions - turns, Path(scratch, "long"))
@@ -220,7 +222,7 @@ def histories(
     )
 
 
-def by_hundreds(spent: Sequence[Spent]) -> str:
+def by_hundreds(spent: Sequence[SessionSpent]) -> str:
     """Return the median processor time of every hundred sessions, in words."""
     parts = [spent[first : first + 100] for first in range(0, len(spent), 100)]
     each = [statistics.median(one.processor for one in part) for part in parts]

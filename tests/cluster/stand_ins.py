@@ -10,7 +10,7 @@ from typing import Any
 from ebbflow.cluster import wire
 from ebbflow.cluster.chunks import Put
 from ebbflow.cluster.dispatch import WorkerLostError
-from ebbflow.cluster.worker import Worker
+from ebbflow.cluster.worker import LeafWorker
 from ebbflow.core.types import Dataset
 
 Loses = Callable[[int], bool]
@@ -47,8 +47,8 @@ class LocalWorkers:
         self._stored[number] = pickle.dumps(value) if portable else value
         return Put(kind, number, None)
 
-    def _worker(self) -> Worker:
-        return Worker(self._fetch, threads=1)
+    def _worker(self) -> LeafWorker:
+        return LeafWorker(self._fetch, threads=1)
 
     def _fetch(self, put: Put) -> Any:
         value = self._stored[put.number]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ebbflow.core import stacks
-from ebbflow.core.stacks import PastModels, Room, Stack
+from ebbflow.core.stacks import PastModels, Stack, StackRoom
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
 
@@ -68,7 +68,7 @@ def test_rows_are_right_whatever_was_dropped_and_however_little_room_there_is(
 ) -> None:
     every = [session(z) for z in range(40)]
     # Rows of four have to fit into a quarter of the room before any is held.
-    stack = Stack(lambda past: past.required_signature, Room(4 * SIZE * vectors * 4))
+    stack = Stack(lambda past: past.required_signature, StackRoom(4 * SIZE * vectors * 4))
     for chosen in (first, second, first[:5]):
         past = [every[z] for z in sorted(chosen)]
         assert torch.equal(rows_of(stack, past), signatures(past))
@@ -89,7 +89,7 @@ def test_rows_may_be_changed() -> None:
 
 
 def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> None:
-    room, past = Room(4 * 4 * SIZE * 4), [session(z) for z in range(1, 25)]
+    room, past = StackRoom(4 * 4 * SIZE * 4), [session(z) for z in range(1, 25)]
     reader, other = Reader(), Reader()
     stack, later = Stack(reader, room), Stack(other, room)
     rows_of(stack, past)
@@ -112,7 +112,7 @@ def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> No
 
 
 def test_vectors_of_which_only_a_few_would_fit_are_not_held() -> None:
-    room = Room(3 * 4 * 1000)
+    room = StackRoom(3 * 4 * 1000)
     stack = Stack(lambda past: past.required_signature, room)
     past = [session(z, 1000) for z in range(5)]
     assert torch.equal(rows_of(stack, past), signatures(past))
@@ -123,7 +123,7 @@ def test_vectors_of_which_only_a_few_would_fit_are_not_held() -> None:
 @pytest.mark.parametrize("room", [0, 2**20])
 def test_many_models_are_mixed_as_few_are(buffers: int, room: int) -> None:
     past = [session(z, buffers=buffers) for z in range(50)]
-    models = PastModels(Room(room))
+    models = PastModels(StackRoom(room))
     for places in (list(range(50)), list(range(0, 50, 2)), list(range(10, 45)), list(range(32))):
         weights = torch.rand(len(places), dtype=torch.float64).softmax(0).tolist()
         plain = mix([past[place].model for place in places], weights)
@@ -150,7 +150,7 @@ def test_a_mixture_does_not_depend_on_what_is_held() -> None:
     grown = PastModels()
     for count in range(33, 60):
         grown.mixture(past, list(range(count)), [1 / count] * count)
-    fresh, poor = PastModels(), PastModels(Room(0))
+    fresh, poor = PastModels(), PastModels(StackRoom(0))
     mixtures = [each.mixture(past, list(range(60)), weights) for each in (grown, fresh, poor)]
     assert torch.equal(mixtures[0].theta, mixtures[1].theta)
     assert torch.equal(mixtures[0].theta, mixtures[2].theta)

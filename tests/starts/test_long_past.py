@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ebbflow.core import stacks
 from ebbflow.core.start import Start, StartingPoint
 from ebbflow.core.types import ModelState, PastSession
-from ebbflow.starts.attendance import Attendance
+from ebbflow.starts.attendance import PastAttendance
 from ebbflow.starts.average import average
 from ebbflow.starts.warm_start import warm_start
 from tests.starts.test_starts import model, past, started, vector
@@ -141,7 +141,7 @@ def test_sessions_come_in_the_order_of_the_devices_in_common(
 ) -> None:
     """As the formula says, while sessions are added and dropped."""
     sessions = [with_devices(z, devices) for z, devices in enumerate(every)]
-    attendance = Attendance()
+    attendance = PastAttendance()
     for place, devices in enumerate(here):
         kept = sessions[: len(sessions) * (place + 1) // len(here)]
         drops = data.draw(st.booleans())

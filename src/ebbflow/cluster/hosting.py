@@ -29,14 +29,14 @@ class WorkerHost:
         os.environ.update(environment)
         import torch  # noqa: PLC0415 - after its variables are set
 
-        from ebbflow.cluster.worker import Worker  # noqa: PLC0415 - it imports torch
+        from ebbflow.cluster.worker import LeafWorker  # noqa: PLC0415 - it imports torch
         from ebbflow.core.malloc import kept_memory, use_one_arena  # noqa: PLC0415
 
         use_one_arena()
         torch.set_num_threads(1)
         self._memory = kept_memory()
         self._memory.__enter__()  # for as long as the process lives
-        self._worker = Worker(_fetch, threads)
+        self._worker = LeafWorker(_fetch, threads)
 
     def facts(self, data: Put, on_cpu: bool, kernel: bool) -> dict[str, str]:
         """Return what must be the same here as on the driver."""

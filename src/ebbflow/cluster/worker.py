@@ -85,7 +85,7 @@ class _Ready(NamedTuple):
     engine: Vectorised
 
 
-class Worker:
+class LeafWorker:
     """Computes tasks, one after another.
 
     Args:

@@ -31,7 +31,7 @@ def is_long(past: Sequence[object]) -> bool:
     return len(past) > LONG
 
 
-class Room:
+class StackRoom:
     """Bytes that are left for stacks."""
 
     def __init__(self, limit: int) -> None:
@@ -52,7 +52,7 @@ class Room:
             self.left += size
 
 
-ROOM = Room(STACKED_BYTES)
+ROOM = StackRoom(STACKED_BYTES)
 
 
 class Stack:
@@ -61,7 +61,7 @@ class Stack:
     ``read`` returns a session's vector. What finds no room is read again whenever it is needed.
     """
 
-    def __init__(self, read: Callable[[PastSession], Tensor], room: Room = ROOM) -> None:
+    def __init__(self, read: Callable[[PastSession], Tensor], room: StackRoom = ROOM) -> None:
         self._read, self._room = read, room
         self._entries: list[PastSession] = []
         self._blocks: list[Tensor] = []
@@ -153,7 +153,7 @@ def _mapped(rows: int, length: int, kind: torch.dtype) -> Tensor:
 class PastModels:
     """The final models of past sessions, to be mixed."""
 
-    def __init__(self, room: Room = ROOM) -> None:
+    def __init__(self, room: StackRoom = ROOM) -> None:
         self._stack = Stack(_joined, room)
 
     def mixture(

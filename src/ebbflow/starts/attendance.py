@@ -14,7 +14,7 @@ import numpy as np
 from ebbflow.core.types import Indices, PastSession
 
 
-class Attendance:
+class PastAttendance:
     """The devices of past sessions, each session's read once."""
 
     def __init__(self) -> None:

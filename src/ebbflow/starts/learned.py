@@ -19,7 +19,7 @@ from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
 from ebbflow.core.types import ModelState, PastSession
 from ebbflow.core.vector import mix
-from ebbflow.starts.attendance import Attendance
+from ebbflow.starts.attendance import PastAttendance
 from ebbflow.starts.checking import from_trusted_groups
 from ebbflow.starts.mixing import Search, best_mixture
 from ebbflow.starts.strangers import PartOfBasis, without_strangers
@@ -65,7 +65,7 @@ def learned(
         negative: Whether weights may be negative: "go on, and add what that session learnt".
     """
     plan = SurveyPlan(devices, samples, groups, balance, compression)
-    attendance = Attendance()
+    attendance = PastAttendance()
 
     def choose(situation: Situation) -> StartingPoint:
         basis = basis_models(situation, models, attendance)
@@ -107,7 +107,7 @@ def learned(
 
 
 def basis_models(
-    situation: Situation, most: int, attendance: Attendance | None = None
+    situation: Situation, most: int, attendance: PastAttendance | None = None
 ) -> dict[str, ModelState]:
     """Return the models to mix by name, the most promising first; none occurs twice.
 
@@ -116,7 +116,7 @@ def basis_models(
     The last session's start shows in which direction it has just moved. ``attendance`` remembers
     from session to session who was there.
     """
-    nearest = (attendance or Attendance()).nearest(situation.past, situation.devices)
+    nearest = (attendance or PastAttendance()).nearest(situation.past, situation.devices)
     pairs = (model for past in nearest for model in _pair_of(past))
     ordered: Iterator[tuple[str, Read]] = chain(
         [("carried", lambda: situation.carried)],
