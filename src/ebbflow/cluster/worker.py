@@ -6,10 +6,11 @@ latest few: so a worker that comes late, or again after a crash, is told nothing
 
 from __future__ import annotations
 
-import pickle  # noqa: TID251 - to try whether an error can be sent; nothing is written
+import copy
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -219,12 +220,12 @@ def _cohort(world: World, chunk: Chunk) -> Cohort:
 
 def _sendable(error: Exception) -> Exception:
     """Return the error without its causes, or one of its kind that can be sent."""
-    try:
-        sent = pickle.loads(pickle.dumps(error))
-    except Exception:  # an error of a user's own class may hold anything
-        sent = None
-    if isinstance(sent, Exception) and str(sent) == str(error):
-        return sent
+    home = type(error).__module__.partition(".")[0]
+    if home in ("builtins", "ebbflow", "torch"):  # a class of a user's own may hold anything
+        with suppress(Exception):  # not every error can be made again
+            sent = copy.copy(error)
+            if str(sent) == str(error):
+                return sent
     kind = next(
         (known for known in (MemoryError, RuntimeError) if isinstance(error, known)), RuntimeError
     )
