@@ -32,8 +32,9 @@ cores of a machine ({machine}), by `python -m benchmarks.sweeps estimates`:
 
 
 def parts() -> dict[str, str]:
-    """Return what stands between the markers."""
-    return {"sweep kills": kill_table(), "sweep estimates": estimate_table()}
+    """Return what stands between the markers; nothing where nothing was tried."""
+    tried = (RESULTS / "estimates.json").exists()
+    return {"sweep kills": kill_table(), "sweep estimates": estimate_table() if tried else ""}
 
 
 def kill_table() -> str:

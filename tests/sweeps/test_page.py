@@ -36,6 +36,7 @@ def test_what_was_kept_is_what_is_promised() -> None:
         for row in json.loads((RESULTS / f"{name}.json").read_text()):
             assert row["done"] == row["equal"] == row["cells"] == 24
             assert row["begun anew though saved"] == 0
-    for row in json.loads((RESULTS / "estimates.json").read_text()):
+    tried = RESULTS / "estimates.json"  # on a machine at rest, or not at all
+    for row in json.loads(tried.read_text()) if tried.exists() else []:
         assert 0.5 < row["seconds told"] / row["seconds"] < 2, row["cell"]
         assert 0.5 < row["memory told"] / row["memory"] < 2, row["cell"]
