@@ -110,8 +110,12 @@ def test_a_run_that_does_not_fit_into_memory_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ebbflow.simulation.ceilings.available_memory", lambda: 50_000_000)
-    wide = ("model.kind=mlp", "parameters.mlp.hidden=5000")
-    wide += ('methods=["previous"]', "local.batch=4096")
+    wide = [
+        "model.kind=mlp",
+        "parameters.mlp.hidden=5000",
+        'methods=["previous"]',
+        "local.batch=4096",
+    ]
     sentence = r"needs about .*MB of memory, most of it for training, and 50.0 MB .*engine.workers"
     with pytest.raises(EbbflowError, match=sentence):
         run(with_settings(*SMALL, *wide), tmp_path / "run", dataset=digits())
