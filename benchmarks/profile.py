@@ -70,6 +70,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "starts and signatures": ("sessions/", "starts/", "core/signature.py", "core/sketch.py"),
     "a real federation": ("flower/",),
+    "many machines": ("cluster/",),
     "records and files": (
         "recording.py",
         "runs/",
@@ -78,7 +79,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "report/",
         "trackers/",
     ),
-    "set-up": ("experiment.py", "plugins.py", "api.py", "cli/", "config/", "data/"),
+    "set-up": ("experiment.py", "plugins.py", "api.py", "cli/", "config/", "data/", "sweeps/"),
     "analysis": ("analysis/", "outcomes/"),
 }
 OTHER = "other"

@@ -177,6 +177,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "engine.fused": ("true", "false"),
     "engine.state_memory": ("0", "1", "1073741824"),
     "checkpoint.seconds": ("1e-9", "30.0", "1.7e308"),
+    "checkpoint.share": ("1e-9", "0.05", "1.0"),
     "wireless.carrier": ("3.5e9", "1"),
     "wireless.radius": ("250.0", "20"),
     "wireless.min_distance": ("10.0", "0.1"),
