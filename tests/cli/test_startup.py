@@ -18,9 +18,8 @@ atexit.register(lambda: print(json.dumps(sorted(set(sys.modules) - before)), fil
 """
 REPEATS = 7
 # Beside importing typer: building all commands, about a millisecond each, and printing the help.
-# Drawing the help with rich would take as long again as all of it. Seconds differ from machine to
-# machine, and a busy neighbour makes them longer: half of one is what a user is promised.
-RATIO, SECONDS = 2.2, 0.5
+# Drawing the help with rich would take as long again as all of it.
+RATIO, SECONDS = 2.2, 0.25
 
 
 def seconds(program: str) -> float:
