@@ -22,7 +22,7 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv with pinned versions (PYTHON=python3.12 picks the interpreter)
 
-$(STAMP): pyproject.toml publications/pyproject.toml constraints.txt hatch_build.py src/ebbflow/engines/native/softmax.c
+$(STAMP): pyproject.toml publications/pyproject.toml constraints.txt hatch_build.py $(wildcard src/ebbflow/engines/native/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	    "ebbflow needs Python 3.11 or newer, not " + sys.version.split()[0] + \
 	    ": make install PYTHON=python3.11")'

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class _WorkStruct(ctypes.Structure):
     )
 
 
-def library() -> ctypes.CDLL | None:
+def library() -> SimpleNamespace | None:
     """Return the compiled kernel, or None if there is none or the processor cannot run it."""
     found = _loaded()
     return None if isinstance(found, str) else found
@@ -59,7 +60,7 @@ def why_missing() -> str:
 
 
 @cache
-def _loaded() -> ctypes.CDLL | str:
+def _loaded() -> SimpleNamespace | str:
     """Return the compiled kernel, or why it cannot be used."""
     found = loaded("ebbflow_softmax")
     if not isinstance(found, str):

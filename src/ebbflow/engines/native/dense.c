@@ -3,7 +3,8 @@
  * The same mathematics as ebbflow/core/dense.py. What is gained over a library's products: a
  * mini-batch is laid out once for all lanes and for both products, biases and activations are
  * applied while a sum is still in registers, and so are momentum and the step itself. Every sum has
- * a fixed order, which depends on the shapes of this device and lane alone.
+ * a fixed order, which depends on the shapes of this device and lane alone, and not on the width of
+ * vectors. hatch_build.py compiles this file for 256 and for 512 bits.
  *
  * Values are kept in panels of 16 samples, [panel][unit][sample], filled up with zeros.
  */
@@ -13,14 +14,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDE 8    /* numbers in a vector */
-#define COLUMNS 16 /* of a tile: two vectors */
-#define ROWS 6    /* of a tile: as many as there are registers for */
+#ifdef __AVX512F__
+#define EXPORTED(name) name##_avx512
+#define WIDE 16 /* numbers in a vector */
+#define ROWS 12 /* of a tile: as many as there are registers for, with what is multiplied */
+#define FOR_ROWS(count, call)                                                                      \
+    switch (count) {                                                                               \
+    case 12: call(12); break;                                                                      \
+    case 11: call(11); break;                                                                      \
+    case 10: call(10); break;                                                                      \
+    case 9: call(9); break;                                                                        \
+    case 8: call(8); break;                                                                        \
+    case 7: call(7); break;                                                                        \
+    case 6: call(6); break;                                                                        \
+    case 5: call(5); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    case 3: call(3); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    default: call(1);                                                                              \
+    }
+#else
+#define EXPORTED(name) name
+#define WIDE 8
+#define ROWS 6
+#define FOR_ROWS(count, call)                                                                      \
+    switch (count) {                                                                               \
+    case 6: call(6); break;                                                                        \
+    case 5: call(5); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    case 3: call(3); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    default: call(1);                                                                              \
+    }
+#endif
+
+#define COLUMNS 16 /* of a tile */
+#define VECTORS (COLUMNS / WIDE)
 #define DEPTH 256 /* of a sum before the next tile: this much of a panel stays in the first cache */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(4 * WIDE), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDE)));
+typedef float eight __attribute__((vector_size(32), aligned(4)));
 
 enum { NOTHING, RELU, TANH };
 
@@ -42,7 +77,7 @@ typedef struct {
 } motion;
 
 typedef struct {
-    vec at[ROWS][2];
+    vec at[ROWS][VECTORS];
 } tile;
 
 INLINE vec load(const float *from) { return *(const vec *)from; }
@@ -58,13 +93,11 @@ INLINE void multiply(const int count, const float *a, int64_t row, int64_t step,
         const int64_t length = smaller(COLUMNS, depth - from);
         const float *at = a;
         for (int64_t k = 0; k < length; k++, at += step, b += COLUMNS) {
-            const vec left = load(b), right = load(b + WIDE);
-#pragma GCC unroll 6
-            for (int i = 0; i < count; i++) {
-                const float factor = at[i * row];
-                s.at[i][0] += factor * left;
-                s.at[i][1] += factor * right;
-            }
+            vec right[VECTORS];
+            for (int j = 0; j < VECTORS; j++) right[j] = load(b + j * WIDE);
+#pragma GCC unroll 12
+            for (int i = 0; i < count; i++)
+                for (int j = 0; j < VECTORS; j++) s.at[i][j] += at[i * row] * right[j];
         }
     }
     *sums = s;
@@ -99,13 +132,13 @@ INLINE void forward_tile(const int count, const layer *l, const float *theta, in
     const int last = from + depth == l->inputs;
     tile s = {{{{0}}}};
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < 2; j++) {
+        for (int j = 0; j < VECTORS; j++) {
             if (from) s.at[i][j] = load(out + i * COLUMNS + j * WIDE);
             else if (l->bias >= 0) s.at[i][j] += theta[l->bias + first + i];
         }
     multiply(count, weight, l->inputs, 1, COLUMNS, in + from * COLUMNS, depth, &s);
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < 2; j++) {
+        for (int j = 0; j < VECTORS; j++) {
             vec value = s.at[i][j];
             if (last) value = activated(value, l->activation);
             store(out + i * COLUMNS + j * WIDE, value);
@@ -120,14 +153,9 @@ static void forward_layer(const layer *l, const float *theta, const float *in, i
             const int64_t depth = smaller(DEPTH, l->inputs - from);
             for (int64_t o = 0; o < l->outputs; o += ROWS) {
                 float *to = out + (p * l->outputs + o) * COLUMNS;
-                switch (smaller(ROWS, l->outputs - o)) {
-                case 6: forward_tile(6, l, theta, o, panel, from, depth, to); break;
-                case 5: forward_tile(5, l, theta, o, panel, from, depth, to); break;
-                case 4: forward_tile(4, l, theta, o, panel, from, depth, to); break;
-                case 3: forward_tile(3, l, theta, o, panel, from, depth, to); break;
-                case 2: forward_tile(2, l, theta, o, panel, from, depth, to); break;
-                default: forward_tile(1, l, theta, o, panel, from, depth, to);
-                }
+#define TILE_OF(n) forward_tile(n, l, theta, o, panel, from, depth, to)
+                FOR_ROWS(smaller(ROWS, l->outputs - o), TILE_OF)
+#undef TILE_OF
             }
         }
 }
@@ -138,10 +166,10 @@ INLINE void back_tile(const int count, const layer *l, const float *theta, int64
     tile s = {{{{0}}}};
     if (from)
         for (int i = 0; i < count; i++)
-            for (int j = 0; j < 2; j++) s.at[i][j] = load(out + i * COLUMNS + j * WIDE);
+            for (int j = 0; j < VECTORS; j++) s.at[i][j] = load(out + i * COLUMNS + j * WIDE);
     multiply(count, weight, 1, l->inputs, COLUMNS * l->inputs, slope + from * COLUMNS, depth, &s);
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < 2; j++) store(out + i * COLUMNS + j * WIDE, s.at[i][j]);
+        for (int j = 0; j < VECTORS; j++) store(out + i * COLUMNS + j * WIDE, s.at[i][j]);
 }
 
 /* out = W^T slope, in panels. */
@@ -153,14 +181,9 @@ static void back_layer(const layer *l, const float *theta, const float *slope, i
             const int64_t depth = smaller(DEPTH, l->outputs - from);
             for (int64_t k = 0; k < l->inputs; k += ROWS) {
                 float *to = out + (p * l->inputs + k) * COLUMNS;
-                switch (smaller(ROWS, l->inputs - k)) {
-                case 6: back_tile(6, l, theta, k, panel, from, depth, to); break;
-                case 5: back_tile(5, l, theta, k, panel, from, depth, to); break;
-                case 4: back_tile(4, l, theta, k, panel, from, depth, to); break;
-                case 3: back_tile(3, l, theta, k, panel, from, depth, to); break;
-                case 2: back_tile(2, l, theta, k, panel, from, depth, to); break;
-                default: back_tile(1, l, theta, k, panel, from, depth, to);
-                }
+#define TILE_OF(n) back_tile(n, l, theta, k, panel, from, depth, to)
+                FOR_ROWS(smaller(ROWS, l->inputs - k), TILE_OF)
+#undef TILE_OF
             }
         }
 }
@@ -194,8 +217,8 @@ INLINE void gradient_tile(const int count, const motion *m, int64_t at, int64_t 
     multiply(count, slope, COLUMNS, 1, outputs * COLUMNS, in, samples, &s);
     for (int i = 0; i < count; i++) {
         if (width == COLUMNS) {
-            move_vector(m, at + i * inputs, s.at[i][0]);
-            move_vector(m, at + i * inputs + WIDE, s.at[i][1]);
+            for (int j = 0; j < VECTORS; j++)
+                move_vector(m, at + i * inputs + j * WIDE, s.at[i][j]);
         } else
             for (int64_t k = 0; k < width; k++)
                 move_one(m, at + i * inputs + k, s.at[i][k / WIDE][k % WIDE]);
@@ -212,22 +235,16 @@ static void move_layer(const layer *l, const motion *m, const float *slope, cons
             const float *from = slope + o * COLUMNS;
             const int64_t at = l->weight + o * l->inputs + k;
 #define TILE_OF(n) gradient_tile(n, m, at, l->inputs, width, from, l->outputs, panel, samples)
-            switch (smaller(ROWS, l->outputs - o)) {
-            case 6: TILE_OF(6); break;
-            case 5: TILE_OF(5); break;
-            case 4: TILE_OF(4); break;
-            case 3: TILE_OF(3); break;
-            case 2: TILE_OF(2); break;
-            default: TILE_OF(1);
-            }
+            FOR_ROWS(smaller(ROWS, l->outputs - o), TILE_OF)
+#undef TILE_OF
         }
     }
     if (l->bias < 0) return;
     for (int64_t o = 0; o < l->outputs; o++) {
-        vec sum = {0};
+        eight sum = {0};
         for (int64_t p = 0; p < panels_of(samples); p++) {
             const float *row = slope + (p * l->outputs + o) * COLUMNS;
-            sum += load(row) + load(row + WIDE);
+            sum += *(const eight *)row + *(const eight *)(row + COLUMNS / 2);
         }
         float total = ((sum[0] + sum[4]) + (sum[2] + sum[6])) +
                       ((sum[1] + sum[5]) + (sum[3] + sum[7]));
@@ -265,8 +282,8 @@ static void turned(const float *panels, int64_t samples, int64_t units, float *o
 }
 
 /* Lay out some rows of x [., inputs] twice: as panels of samples, and as panels of inputs. */
-void ebbflow_dense_inputs(const float *x, const int64_t *rows, int64_t samples, int64_t inputs,
-                          float *by_sample, float *by_input) {
+void EXPORTED(ebbflow_dense_inputs)(const float *x, const int64_t *rows, int64_t samples,
+                                    int64_t inputs, float *by_sample, float *by_input) {
     for (int64_t p = 0; p < panels_of(samples); p++) {
         float *panel = by_sample + p * inputs * COLUMNS;
         const float *row[COLUMNS];
@@ -288,8 +305,9 @@ void ebbflow_dense_inputs(const float *x, const int64_t *rows, int64_t samples, 
 }
 
 /* A forward pass: `values` are the panels of all layers, one after another. */
-void ebbflow_dense_forward(const network *n, const float *theta, const float *by_sample,
-                           int64_t samples, float *values, float *scores, float *features) {
+void EXPORTED(ebbflow_dense_forward)(const network *n, const float *theta, const float *by_sample,
+                                     int64_t samples, float *values, float *scores,
+                                     float *features) {
     const int64_t panels = panels_of(samples);
     const float *in = by_sample;
     for (int64_t i = 0; i < n->count; i++) {
@@ -304,9 +322,9 @@ void ebbflow_dense_forward(const network *n, const float *theta, const float *by
 
 /* A backward pass from the loss's derivatives in the scores and, unless null, in the features,
  * which moves every layer on the way. Returns 0, or 1 if there is no memory. */
-int ebbflow_dense_backward(const network *n, const float *by_input, int64_t samples,
-                           const float *values, const float *of_scores, const float *of_features,
-                           const motion *m) {
+int EXPORTED(ebbflow_dense_backward)(const network *n, const float *by_input, int64_t samples,
+                                     const float *values, const float *of_scores,
+                                     const float *of_features, const motion *m) {
     const int64_t panels = panels_of(samples), length = panels * COLUMNS;
     int64_t widest = 0, before = 0;
     for (int64_t i = 0; i < n->count; i++) {
@@ -357,9 +375,9 @@ static void slopes(float *scores, const int64_t *labels, const int64_t *rows, in
 /* All local steps of one device in every lane, by cross-entropy: each mini-batch is laid out once.
  * `ends` says where each step ends in `rows`. Every lane's motion begins with theta = start, and
  * leaves the trained model in `out`. Returns 0, or 1 if there is no memory. */
-int ebbflow_dense_train(const network *n, const float *x, const int64_t *labels,
-                        const int64_t *rows, const int64_t *ends, int64_t steps, motion *lanes,
-                        int64_t lane_count, float momentum) {
+int EXPORTED(ebbflow_dense_train)(const network *n, const float *x, const int64_t *labels,
+                                  const int64_t *rows, const int64_t *ends, int64_t steps,
+                                  motion *lanes, int64_t lane_count, float momentum) {
     const int64_t inputs = n->layers[0].inputs, classes = n->layers[n->count - 1].outputs;
     int64_t largest = 0, units = 0;
     for (int64_t s = 0; s < steps; s++) {
@@ -378,14 +396,14 @@ int ebbflow_dense_train(const network *n, const float *x, const int64_t *labels,
     for (int64_t s = 0; s < steps && !failed; s++) {
         const int64_t *here = rows + (s ? ends[s - 1] : 0);
         const int64_t samples = rows + ends[s] - here;
-        ebbflow_dense_inputs(x, here, samples, inputs, by_sample, by_input);
+        EXPORTED(ebbflow_dense_inputs)(x, here, samples, inputs, by_sample, by_input);
         for (int64_t i = 0; i < lane_count && !failed; i++) {
             motion m = lanes[i];
             m.theta = s ? m.out : m.start;
             m.keep = s ? momentum : 0.0f;
-            ebbflow_dense_forward(n, m.theta, by_sample, samples, values, scores, 0);
+            EXPORTED(ebbflow_dense_forward)(n, m.theta, by_sample, samples, values, scores, 0);
             slopes(scores, labels, here, samples, classes);
-            failed = ebbflow_dense_backward(n, by_input, samples, values, scores, 0, &m);
+            failed = EXPORTED(ebbflow_dense_backward)(n, by_input, samples, values, scores, 0, &m);
         }
     }
     free(memory);

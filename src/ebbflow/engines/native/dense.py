@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def kernel_layers(network: DenseNetwork) -> KernelLayers | None:
     return KernelLayers(np.array(table, dtype=np.int64), features)
 
 
-def library() -> ctypes.CDLL | None:
+def library() -> SimpleNamespace | None:
     """Return the compiled kernel, or None if there is none or the processor cannot run it."""
     found = _loaded()
     return None if isinstance(found, str) else found
@@ -85,7 +86,7 @@ def why_missing() -> str:
 
 
 @cache
-def _loaded() -> ctypes.CDLL | str:
+def _loaded() -> SimpleNamespace | str:
     parts = ("inputs", "forward", "backward", "train")
     found = loaded(*(f"ebbflow_dense_{part}" for part in parts))
     if isinstance(found, str):
