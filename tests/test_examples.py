@@ -105,6 +105,7 @@ def test_so_it_does_with_other_pilots_probes_and_sensitivity() -> None:
     assert min(plain.mu[5].values()) > 0.01  # the weights are those of a real mixture
 
 
+@pytest.mark.slow
 def test_the_example_runs_as_a_script(demo: dict[str, Outcome]) -> None:
     script = Path(__file__).parent.parent / "examples" / "algorithm1.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
