@@ -32,7 +32,7 @@ FIRST = next(iter(KINDS))
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
 
-@pytest.mark.parametrize(("name", "part"), [("crashes", 90), ("hostile", 90), ("inputs", 398)])
+@pytest.mark.parametrize(("name", "part"), [("crashes", 300), ("hostile", 300), ("inputs", 398)])
 def test_a_quick_look_finds_nothing(name: str, part: int) -> None:
     """In a process of its own: forked processes must have no other threads."""
     command = [sys.executable, "-m", "benchmarks.chaos", name, "--part", str(part)]

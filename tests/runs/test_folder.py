@@ -609,7 +609,9 @@ def _count(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("lines", [0, 50, 170])
+@pytest.mark.parametrize(
+    "lines", [pytest.param(0, marks=pytest.mark.slow), 50, pytest.param(170, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_goes_on(lines: int, killed_never: Path, tmp_path: Path) -> None:
     kill_and_resume(tmp_path / "run", lines)
     assert_killed_is_whole(tmp_path / "run", killed_never)

@@ -94,7 +94,9 @@ def test_a_finding_names_the_file_and_what_is_wrong(half: Path, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore::ebbflow.core.errors.EbbflowWarning")  # of a changed setting
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_a_single_flipped_bit_in_a_small_file_is_set_right(
     half: Path, whole: Path, tmp_path: Path, seed: int
 ) -> None:

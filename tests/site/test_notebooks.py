@@ -12,6 +12,8 @@ import pytest
 from tools.site.notebooks import FOLDER, joined, page_of, run
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+FIRST = "first-comparison"
+RUN = [name if name == FIRST else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 LARGEST = 150_000
 """Bytes of a notebook with its outputs."""
 
@@ -24,7 +26,7 @@ def without_numbers(output: Any) -> tuple[str, str]:
     return kind, re.sub(r"\s+", " ", re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "#", text))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUN)
 def test_a_notebook_runs_and_gives_what_it_keeps(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

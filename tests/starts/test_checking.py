@@ -64,6 +64,7 @@ def test_honest_groups_are_trusted_and_nothing_changes(seed: int, groups: int) -
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("softmax", 1.0), ("mlp", 0.05)])
+@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 50))
 def test_devices_with_real_models_and_32_bits_are_trusted(
     kind: str, apart: float, seed: int

@@ -81,6 +81,7 @@ def test_what_is_long_goes_on_over_pages() -> None:
 # --- compiled ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_tables_compile_and_hold_the_numbers(tmp_path: Path) -> None:
     views = (comparison(), two_algorithms(), wards())
     everything = [sheet for view in views for name in TABLES for sheet in sheets([view], name)]
@@ -94,6 +95,7 @@ def test_all_tables_compile_and_hold_the_numbers(tmp_path: Path) -> None:
     assert "<b>7</b>" in text
 
 
+@pytest.mark.slow
 def test_every_kind_of_character_compiles(tmp_path: Path) -> None:
     ranges = (range(0x20, 0x180), range(0x384, 0x3D0), range(0x2010, 0x2030), range(0x1E00, 0x1E20))
     characters = [chr(n) for some in ranges for n in some]

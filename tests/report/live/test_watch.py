@@ -100,6 +100,7 @@ def is_free(port: int) -> bool:
 # --- beside a run --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_from_before_its_beginning_beyond_a_crash_to_its_end(
     tmp_path: Path,
 ) -> None:

@@ -423,7 +423,11 @@ def test_paper_is_white_whatever_the_screen_is(
 
 @pytest.mark.parametrize(
     ("names_of_runs", "dark"),
-    [(("wards",), False), (("wards",), True), (("comparison", "two_algorithms"), False)],
+    [
+        (("wards",), False),
+        pytest.param(("wards",), True, marks=pytest.mark.slow),
+        pytest.param(("comparison", "two_algorithms"), False, marks=pytest.mark.slow),
+    ],
     ids=["light", "dark", "several"],
 )
 def test_nothing_serious_is_wrong_for_people_with_other_senses(
