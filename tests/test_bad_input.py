@@ -366,7 +366,6 @@ def test_training_that_diverges_names_session_round_device_and_step(
 
 def test_real_processes_say_one_sentence_too(desk: Path) -> None:
     for arguments, words in (
-        (["compare", *TINY, "--out", "out", "--overlap", "1.5"], "--overlap"),
         (["compare", *TINY, "--out", "out", "--dataset", "random.npz"], "random.npz"),
         (["compare", *TINY, "--out", "out", "--nosuch"], "--nosuch"),
         (["resume", "home"], "holds no ebbflow run"),

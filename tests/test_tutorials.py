@@ -64,7 +64,13 @@ def nothing_stays_registered() -> Iterator[None]:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=[s.splitlines()[0] for s in SECTIONS])
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(s, id=s.splitlines()[0], marks=[pytest.mark.slow] * ("import datasets" in s))
+        for s in SECTIONS
+    ],
+)
 def test_a_tutorial_works_as_it_stands(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

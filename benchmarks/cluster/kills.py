@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.cluster.cells import TrialCell, TrialOutcome, cells, outcome
 from benchmarks.cluster.machines import Nodes, left_over, nodes
+from benchmarks.trials import Say
 
-Say = Callable[[str], None]
 KILLS = 5
 ROUNDS = 30
 LOOK = 0.01

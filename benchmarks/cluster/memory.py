@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -15,6 +14,7 @@ from benchmarks.cluster.machines import nodes
 from benchmarks.cluster.worlds import config_of
 from benchmarks.memory import status
 from benchmarks.sampling import PeriodicSampler
+from benchmarks.trials import Say
 from ebbflow.cluster.engine import ray_engine
 from ebbflow.core.algorithm import Broadcast
 from ebbflow.core.local import Lane
@@ -22,7 +22,6 @@ from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.world import draw_round
 
-Say = Callable[[str], None]
 DEVICES = (1_000, 10_000)
 SIDE = 8
 STORE = 512 * 2**20

@@ -11,7 +11,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from benchmarks.cluster.worlds import engine_on
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.peer_runs import PeerProcess
 from benchmarks.peers.install import QUIET
+from benchmarks.trials import Say
 from benchmarks.workloads import Workload, export, softmax_workload
 
-Say = Callable[[str], None]
 SIZES = {"8 k": 784, "0.6 M": 60_000, "11 M": 1_100_000}
 """Inputs of softmax regression with ten classes, by the number of its parameters."""
 DEVICES, ROUNDS = 20, 5

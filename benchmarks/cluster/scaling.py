@@ -19,6 +19,7 @@ from benchmarks.cluster.cells import pictures
 from benchmarks.cluster.machines import nodes
 from benchmarks.cluster.model import Costs, simulated
 from benchmarks.cluster.worlds import config_of
+from benchmarks.trials import Say
 from benchmarks.workloads import resnet_workload
 from ebbflow.cluster import wire
 from ebbflow.cluster.engine import ray_engine
@@ -31,7 +32,6 @@ from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
 from ebbflow.simulation.world import World, draw_round
 
-Say = Callable[[str], None]
 WORKERS_HERE, WORKERS_THERE = (1, 2, 4), (1, 4, 16, 64, 256)
 CHECKED_DEVICES, WAIT = 32, 0.5
 DEVICES, STEPS, TESTS, SIDE = 100, 4, 10_000, 64

@@ -6,28 +6,9 @@ from it.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-
 from benchmarks.federation.page import RESULTS, write
 from benchmarks.federation.trials import TRIALS
-
-
-def main() -> None:
-    """Run trials, and keep what came of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.federation", description=__doc__)
-    parser.add_argument("trials", nargs="*", choices=[[], *TRIALS], metavar="TRIAL")
-    parser.add_argument("--page", action="store_true", help="write the page")
-    options = parser.parse_args()
-    RESULTS.mkdir(exist_ok=True)
-    for name in options.trials:
-        rows = TRIALS[name](lambda sentence: print(sentence, file=sys.stderr, flush=True))
-        (RESULTS / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
-        print(json.dumps(rows, indent=1))
-    if options.page:
-        write()
-
+from benchmarks.trials import run_trials
 
 if __name__ == "__main__":
-    main()
+    run_trials("benchmarks.federation", __doc__, TRIALS, RESULTS, write)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.federation.bad_updates import bad_updates
+from benchmarks.trials import Say
 from ebbflow.flower.launch.driving import Driver, ServerDiedError, turns_of
 from ebbflow.flower.launch.folder import node_name
 from ebbflow.flower.launch.launcher import LINK, Federation, clean, taken_up
@@ -29,7 +30,6 @@ from ebbflow.flower.strategy import Local
 from ebbflow.rehearsing import federation_scores, model_digest, rehearse, training_settings
 
 NODES, ROUNDS, TURNS = 5, 3, "0 1 2, 2 3 4"
-Say = Callable[[str], None]
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.trials import Say
 from ebbflow import experiment
 from ebbflow.runs.records import METRICS
 from ebbflow.sweeps.claims import Claims
@@ -14,7 +15,6 @@ from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 from ebbflow.sweeps.starting import prepared, write
 
-Say = Callable[[str], None]
 SWEEP = """\
 name = "killed"
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweeps.cells import Say
+from benchmarks.trials import Say
 from ebbflow.runs.environment import machine
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.crew import Crew

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweeps.cells import Say, outcome, planned, single_runs
+from benchmarks.sweeps.cells import outcome, planned, single_runs
+from benchmarks.trials import Say
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.status import StatusReader

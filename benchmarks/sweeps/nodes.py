@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.sweeps.cells import Say, outcome, planned, single_runs
+from benchmarks.sweeps.cells import outcome, planned, single_runs
+from benchmarks.trials import Say
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.on_ray import run_on_ray

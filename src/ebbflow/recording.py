@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -54,7 +55,8 @@ class Recorder(Callback):
         self.folder = folder
         self.stopped = False
         self._stop = stop
-        self._saved_at = time.monotonic()
+        # A run is saved after its first round: from then on it need not begin again.
+        self._saved_at = -math.inf
         self._save_took = 0.0
         self._session_began = time.monotonic()
         self._needed: dict[Path, _Needed] = {}
@@ -62,6 +64,7 @@ class Recorder(Callback):
 
     def resumed(self, world: World, tracks: Sequence[Track]) -> None:
         """Take note of what the checkpoint needs that these tracks have been restored from."""
+        self._saved_at = time.monotonic()
         self._note(world, tracks)
 
     def session_started(self, event: SessionStarted) -> None:

@@ -29,10 +29,15 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.runs import records
 
 FIRST = next(iter(KINDS))
+QUICK = [
+    pytest.param("crashes", 90, marks=pytest.mark.slow),
+    pytest.param("hostile", 90, marks=pytest.mark.slow),
+    ("inputs", 398),
+]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
 
-@pytest.mark.parametrize(("name", "part"), [("crashes", 300), ("hostile", 300), ("inputs", 398)])
+@pytest.mark.parametrize(("name", "part"), QUICK)
 def test_a_quick_look_finds_nothing(name: str, part: int) -> None:
     """In a process of its own: forked processes must have no other threads."""
     command = [sys.executable, "-m", "benchmarks.chaos", name, "--part", str(part)]

@@ -609,8 +609,17 @@ def _count(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def test_a_run_is_saved_after_its_first_round(tmp_path: Path) -> None:
+    """However seldom it is saved later: it need never be begun again."""
+    run_until_stopped(configured(**{"checkpoint.seconds": 1e9}), tmp_path / "run", 2)
+    (path,) = checkpoint.checkpoint_paths(tmp_path / "run")
+    read = checkpoint.read_checkpoint(path)
+    assert (read.session, read.round) == (1, 1)
+
+
 @pytest.mark.parametrize(
-    "lines", [pytest.param(0, marks=pytest.mark.slow), 50, pytest.param(170, marks=pytest.mark.slow)]
+    "lines",
+    [pytest.param(0, marks=pytest.mark.slow), 50, pytest.param(170, marks=pytest.mark.slow)],
 )
 def test_a_killed_run_goes_on(lines: int, killed_never: Path, tmp_path: Path) -> None:
     kill_and_resume(tmp_path / "run", lines)

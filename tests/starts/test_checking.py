@@ -64,7 +64,7 @@ def test_honest_groups_are_trusted_and_nothing_changes(seed: int, groups: int) -
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("softmax", 1.0), ("mlp", 0.05)])
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 50))
 def test_devices_with_real_models_and_32_bits_are_trusted(
     kind: str, apart: float, seed: int
@@ -124,7 +124,7 @@ def trained_to_the_end(seed: int, scale: float) -> SamplePanel:
     return SamplePanel(basis_of(model, states), [group(16) for _ in range(6)])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(seeds, st.floats(-1, 3).map(lambda power: 10**power))
 def test_honest_devices_are_trusted_however_certain_their_models_are(
     seed: int, scale: float

@@ -103,6 +103,7 @@ def test_a_worker_ends_with_the_process_that_it_works_for(tmp_path: Path) -> Non
     assert not claims.is_held("a")
 
 
+@pytest.mark.slow
 def test_a_real_cell_that_was_killed_goes_on_and_has_the_bits_of_a_single_run(
     tmp_path: Path,
 ) -> None:

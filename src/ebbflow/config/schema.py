@@ -430,7 +430,7 @@ class EngineSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """How often a run is saved within a session (it is always saved at the end of one).
+    """How often a run is saved within a session; always after its first round and each session.
 
     ``share``: the part of the time that saving may take at most; a large model is then saved less
     often than every so many ``seconds``.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder
+from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.cores import shares_of_cores, shares_of_gpus
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.servants import start_servant
@@ -23,7 +22,6 @@ PATIENCE = 15.0
 """Seconds that workers have to save what they compute, once they are asked to stop."""
 SHORT, MOST_SHORT = 10.0, 5
 """A worker that has died so often in a row, each time after fewer seconds, is given up."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Member:
@@ -101,7 +99,7 @@ class Crew:
         A signal stops them after their present rounds, a second one at once.
         """
         try:
-            with self._signals():
+            with handled_by(self._handle):
                 while self.stopped_by is None:
                     at_work = [member.tend() for member in self._members]
                     look()
@@ -141,15 +139,3 @@ class Crew:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._asked += 1
         self.stopped_by = self.stopped_by or number
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield  # no other thread may set handlers
-            return
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -7,9 +7,7 @@ notes how it ended. So workers of other kinds may compute cells of the same fold
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -19,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.failures import Failures
@@ -36,7 +35,6 @@ ROOM_INTERVAL = 5.0
 OWN_MEMORY = 200 * 2**20
 """Bytes that Ray's own libraries take in a process that computes a cell."""
 LOCAL = "local"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int | None:
@@ -55,8 +53,14 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
         return None
     waiting = [cell.name for cell in status.cells if cell.state in ("running", "waiting")]
     ray = _imported()
+    signals = _Signals()
     # Ray says on standard output which nodes it has lost; that one is for results.
-    with redirect_stdout(sys.stderr), _connected(ray, address), _Signals() as signals, display:
+    with (
+        redirect_stdout(sys.stderr),
+        _connected(ray, address),
+        handled_by(signals.note),
+        display,
+    ):
         tasks = _Tasks(ray, ready)
         for name in waiting:
             tasks.submit(name)
@@ -200,18 +204,7 @@ def compute_task(
 class _Signals:
     """Remembers the first signal that asks this process to end."""
 
-    def __init__(self) -> None:
-        self.number: int | None = None
-        self._before: dict[int, Any] = {}
+    number: int | None = None
 
-    def __enter__(self) -> _Signals:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number

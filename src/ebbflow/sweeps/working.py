@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from types import FrameType
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.sweeps.children import PATIENCE, SIGNALS, CellProcess
+from ebbflow.core.signals import handled_by
+from ebbflow.sweeps.children import PATIENCE, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import CellEnding
 from ebbflow.sweeps.failures import LEFT, Failures
@@ -58,7 +57,7 @@ class Worker:
 
     def work(self) -> None:
         """Compute cells until all are done, failed, or out of reach for this machine."""
-        with self._signals():
+        with handled_by(self._handle):
             for module in self.jobs.modules:
                 import_module(module)
             while self.stopped_by is None:
@@ -188,15 +187,3 @@ class Worker:
         if self.stopped_by is not None and self._child is not None:
             self._child.kill()  # asked twice
         self.stopped_by = self.stopped_by or number
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield  # no other thread may set handlers
-            return
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -232,6 +232,7 @@ def test_a_seed_can_be_left_out(page_of: PageOf, page_factory: OpenPage) -> None
     assert "One seed (1)." in visit.page.inner_text("#accuracy figcaption")
 
 
+@pytest.mark.slow
 def test_everything_can_be_hidden(page_of: PageOf, page_factory: OpenPage) -> None:
     visit = page_factory(page_of("wards"))
     visit.drawn()
@@ -246,6 +247,7 @@ def test_everything_can_be_hidden(page_of: PageOf, page_factory: OpenPage) -> No
     assert visit.complaints == []
 
 
+@pytest.mark.slow
 def test_a_click_on_a_control_that_stays_in_view_does_not_move_the_page(
     page_of: PageOf, page_factory: OpenPage
 ) -> None:
@@ -380,6 +382,7 @@ def test_a_phone_scrolls_no_page_sideways(
     assert visit.complaints == []
 
 
+@pytest.mark.slow
 def test_a_window_that_changes_its_width_has_charts_that_fit(
     page_of: PageOf, page_factory: OpenPage
 ) -> None:
@@ -393,6 +396,7 @@ def test_a_window_that_changes_its_width_has_charts_that_fit(
         visit.until(partial(visit.page.evaluate, fits, section))
 
 
+@pytest.mark.slow
 def test_paper_is_white_whatever_the_screen_is(
     page_of: PageOf, page_factory: OpenPage, tmp_path: Path
 ) -> None:

@@ -7,10 +7,8 @@ many of them as there are.
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from ebbflow.core.signals import handled_by
 from ebbflow.flower.gate.journal import Journal
 from ebbflow.flower.gate.rules import Limits
 
@@ -148,16 +147,8 @@ class Listener(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Let SIGINT and SIGTERM end the server; uvicorn would raise them again afterwards."""
-        if threading.current_thread() is not threading.main_thread():
+        with handled_by(self.handle_exit):
             yield
-            return
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {each: signal.signal(each, self.handle_exit) for each in signals}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
 
 class _Loop(asyncio.SelectorEventLoop):

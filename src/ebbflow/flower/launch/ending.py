@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
+from ebbflow.core.signals import handled_by
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -28,12 +30,8 @@ def ending_by_signals() -> Iterator[Callable[[], AbstractContextManager[None]]]:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {each: signal.signal(each, end) for each in handled}
-    try:
+    with handled_by(end, handled):
         yield lambda: _held(handled)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
