@@ -11,33 +11,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ebbflow.cli.options import (
-    AlgorithmNames,
-    Alpha,
     AsJson,
     ConfigFile,
-    DatasetName,
-    DeviceColumn,
-    Devices,
     DryRun,
-    Label,
-    MethodNames,
     OtherEngine,
     Out,
-    Overlap,
-    PartitionName,
-    PilotSessions,
     Plugins,
     Presets,
     Quiet,
-    Rounds,
     RunPath,
-    SeedList,
-    Sessions,
     Settings,
-    TestSplit,
+    Shortcuts,
     Trackers,
-    Windows,
     configure,
+    takes_shortcuts,
 )
 from ebbflow.cli.printing import examples, print_json
 from ebbflow.cli.running import seconds_so_far
@@ -57,25 +44,13 @@ def _experiment(name: str, text: str, base: dict[str, Any], epilog: str) -> None
     """Register a command that runs an experiment; ``base`` is its lowest configuration layer."""
 
     @app.command(name, help=text, epilog=epilog)
+    @takes_shortcuts
     def command(
+        *,
         config: ConfigFile = None,
         preset: Presets = None,
         settings: Settings = None,
-        dataset: DatasetName = None,
-        label: Label = None,
-        device_column: DeviceColumn = None,
-        test_split: TestSplit = None,
-        algorithm: AlgorithmNames = None,
-        partition: PartitionName = None,
-        overlap: Overlap = None,
-        alpha: Alpha = None,
-        devices: Devices = None,
-        sessions: Sessions = None,
-        pilot: PilotSessions = None,
-        rounds: Rounds = None,
-        seeds: SeedList = None,
-        methods: MethodNames = None,
-        window: Windows = None,
+        shortcuts: Shortcuts,
         plugin: Plugins = None,
         out: Out = None,
         log: Trackers = None,
@@ -83,23 +58,6 @@ def _experiment(name: str, text: str, base: dict[str, Any], epilog: str) -> None
         quiet: Quiet = False,
         dry_run: DryRun = False,
     ) -> None:
-        shortcuts = {
-            "dataset": dataset,
-            "label": label,
-            "device_column": device_column,
-            "test_split": test_split,
-            "algorithm": algorithm,
-            "partition": partition,
-            "overlap": overlap,
-            "alpha": alpha,
-            "devices": devices,
-            "sessions": sessions,
-            "pilot": pilot,
-            "rounds": rounds,
-            "seeds": seeds,
-            "methods": methods,
-            "window": window,
-        }
         resolved = configure(base, config, preset or [], shortcuts, settings or [], plugin or [])
         folder = out or default_folder(resolved)
         trackers = trackers_of(log)

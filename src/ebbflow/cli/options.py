@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -192,6 +194,27 @@ Trackers = Annotated[
     ),
 ]
 
+SHORTCUTS = {
+    "dataset": DatasetName,
+    "label": Label,
+    "device_column": DeviceColumn,
+    "test_split": TestSplit,
+    "algorithm": AlgorithmNames,
+    "partition": PartitionName,
+    "overlap": Overlap,
+    "alpha": Alpha,
+    "devices": Devices,
+    "sessions": Sessions,
+    "pilot": PilotSessions,
+    "rounds": Rounds,
+    "seeds": SeedList,
+    "methods": MethodNames,
+    "window": Windows,
+}
+"""The options for common keys, in the order of the help."""
+Shortcuts = dict[str, Any]
+"""What was given for each of them, or None."""
+
 READERS: dict[str, Callable[[str], Any]] = {
     "algorithm": names,
     "methods": names,
@@ -199,6 +222,31 @@ READERS: dict[str, Callable[[str], Any]] = {
     "window": lambda text: wholes(text, "--window", "5,10"),
 }
 """How shortcuts that hold lists are read; the others are what they should be already."""
+
+
+def takes_shortcuts(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options for common keys, in the place of its argument ``shortcuts``."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        if each.name == "shortcuts":
+            parameters += [
+                each.replace(name=name, default=None, annotation=option)
+                for name, option in SHORTCUTS.items()
+            ]
+        else:
+            parameters.append(each)
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        shortcuts = {name: given.pop(name) for name in SHORTCUTS}
+        command(shortcuts=shortcuts, **given)
+
+    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=parameters
+    )
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
 
 
 def configure(
@@ -236,14 +284,14 @@ def add_options(
     layers: Layers, presets: list[str], shortcuts: dict[str, Any], settings: list[str]
 ) -> None:
     """Put presets, shortcuts and settings on top of what is there, in this order."""
-    from ebbflow.config.schema import SHORTCUTS
+    from ebbflow.config.schema import SHORTCUTS as KEYS
 
     for name in preset_list(presets):
         layers.add_preset(name)
     for name, given in shortcuts.items():
         if given is not None:
             value = READERS[name](given) if name in READERS else given
-            layers.add_key(SHORTCUTS[name], value, f"--{name.replace('_', '-')}")
+            layers.add_key(KEYS[name], value, f"--{name.replace('_', '-')}")
     for setting in settings:
         layers.add_setting(setting)
 

@@ -12,26 +12,13 @@ from typer.core import TyperCommand
 
 from ebbflow.cli.default_command import DefaultCommandGroup
 from ebbflow.cli.options import (
-    AlgorithmNames,
-    Alpha,
-    DatasetName,
-    DeviceColumn,
-    Devices,
-    Label,
-    MethodNames,
-    Overlap,
-    PartitionName,
-    PilotSessions,
     Plugins,
     Presets,
-    Rounds,
-    SeedList,
-    Sessions,
     Settings,
-    TestSplit,
-    Windows,
+    Shortcuts,
     add_options,
     help_if_alone,
+    takes_shortcuts,
 )
 from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.cli.values import INTEGER, whole
@@ -114,7 +101,9 @@ def with_clusters(arguments: list[str]) -> list[str]:
         "ebbflow sweep run sweep.toml --out runs/sweep --workers 0",
     ),
 )
+@takes_shortcuts
 def run(
+    *,
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -129,21 +118,7 @@ def run(
     ] = None,
     preset: Presets = None,
     settings: Settings = None,
-    dataset: DatasetName = None,
-    label: Label = None,
-    device_column: DeviceColumn = None,
-    test_split: TestSplit = None,
-    algorithm: AlgorithmNames = None,
-    partition: PartitionName = None,
-    overlap: Overlap = None,
-    alpha: Alpha = None,
-    devices: Devices = None,
-    sessions: Sessions = None,
-    pilot: PilotSessions = None,
-    rounds: Rounds = None,
-    seeds: SeedList = None,
-    methods: MethodNames = None,
-    window: Windows = None,
+    shortcuts: Shortcuts,
     plugin: Plugins = None,
     out: Annotated[
         Path | None,
@@ -176,24 +151,9 @@ def run(
     A folder that holds the sweep already is gone on with: nothing is computed twice, and new cells
     are added. Each seed of --seeds is a cell of its own.
     """
-    shortcuts = {
-        "dataset": dataset,
-        "label": label,
-        "device_column": device_column,
-        "test_split": test_split,
-        "algorithm": algorithm,
-        "partition": partition,
-        "overlap": overlap,
-        "alpha": alpha,
-        "devices": devices,
-        "sessions": sessions,
-        "pilot": pilot,
-        "rounds": rounds,
-        "methods": methods,
-        "window": window,
-    }
     from ebbflow.sweeps.folder import SweepFolder
 
+    seeds = shortcuts.pop("seeds")
     wanted = [grid, preset, settings, seeds, *shortcuts.values()]
     if file is None and not any(wanted) and out is not None and SweepFolder(out).exists:
         plan = SweepFolder(out).plan()
