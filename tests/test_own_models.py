@@ -95,7 +95,9 @@ class TwoInputs(nn.Module):
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("sequential", marks=pytest.mark.slow), "vectorised"]
+)
 def test_several_inputs_reach_a_module_by_name_or_in_order(named: bool, engine: str) -> None:
     draw = np.random.default_rng(4)
     word: NDArray[Any] = draw.integers(9, size=160)

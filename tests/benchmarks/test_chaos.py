@@ -32,7 +32,7 @@ FIRST = next(iter(KINDS))
 QUICK = [
     pytest.param("crashes", 90, marks=pytest.mark.slow),
     pytest.param("hostile", 90, marks=pytest.mark.slow),
-    ("inputs", 398),
+    pytest.param("inputs", 398, marks=pytest.mark.slow),
 ]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 

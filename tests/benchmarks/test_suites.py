@@ -16,6 +16,7 @@ from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profil
 from benchmarks.results import GIGABYTE, Suite
 from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.processor import instructions
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +60,8 @@ def test_w1_measures_everybody_and_says_what_holds(tmp_path: Path) -> None:
     )
     for name in ("dead", "lost"):
         assert not measurements[name].seconds and "has fallen over" in measurements[name].note
-    assert [requirement.bound for requirement in suite.requirements] == [3, 2.5, 3.5, 1]
+    products = 0.75 if instructions()["torch"] == "AVX512" else 0.95
+    assert [requirement.bound for requirement in suite.requirements] == [3, products, 3.5, 1]
     assert "fastest peer (good)" in suite.requirements[0].what
     assert suite.versions.keys() >= {"ebbflow", "torch", "numpy"}
 

@@ -260,7 +260,7 @@ def test_texts_are_cut_padded_and_told() -> None:
     assert tokenise(["ab", "cde"], ["xa"], "characters").test.tolist() == [[1, 2, 0]]
 
 
-@pytest.mark.parametrize("kind", ["femnist", "shakespeare"])
+@pytest.mark.parametrize("kind", ["femnist", pytest.param("shakespeare", marks=pytest.mark.slow)])
 def test_two_hundred_devices_train_in_sessions(kind: str, tmp_path: Path) -> None:
     """With LEAF's own keys: pictures of 784 numbers, and windows of 80 characters."""
     text = "to be or not to be that is the question whether tis nobler in the mind to suffer " * 3

@@ -395,6 +395,7 @@ def test_who_says_nothing_or_half_a_head_is_sent_away(certificates: Certificates
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_a_slow_body_does_not_reach_the_superlink_and_may_be_sent_again() -> None:
     behind = StandIn()
     with standing(behind) as to, gate(to, limits=QUICK) as port:
@@ -409,6 +410,7 @@ def test_a_slow_body_does_not_reach_the_superlink_and_may_be_sent_again() -> Non
         assert answer.startswith(b"HTTP/1.1 503 ") or answer == b""
 
 
+@pytest.mark.slow
 def test_who_does_not_take_the_answer_is_cut_off(certificates: Certificates) -> None:
     behind = StandIn(answer=bytes(MIB), pieces=25)
     with standing(behind, certificates) as to, gate(to, certificates, QUICK) as port:

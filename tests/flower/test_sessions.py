@@ -22,6 +22,7 @@ from ebbflow.flower.saving import EVENTS, ROUNDS, HistoryFolder
 from ebbflow.flower.wire import form_of
 from tests.flower.stock import initial, stock_grid
 
+QUICK = ("FedAvg", "FedAdam")
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "FedAvg": FedAvg,
     "FedAdam": FedAdam,
@@ -96,7 +97,10 @@ def test_every_start_works_with_a_stock_app(tmp_path: Path, start: str) -> None:
         assert any(line["mixture"] for line in mixed)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in STRATEGIES],
+)
 def test_a_killed_server_goes_on_after_any_round(tmp_path: Path, name: str) -> None:
     whole = sessions(tmp_path / "whole", STRATEGIES[name]).run(stock_grid(), initial())
 

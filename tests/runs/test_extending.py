@@ -428,6 +428,7 @@ def killed(scratch: Path, most: int) -> int:
     return int(done.stdout.split()[0])
 
 
+@pytest.mark.slow
 def test_a_process_may_die_at_any_moment(tmp_path: Path) -> None:
     assert killed(tmp_path, most=1) >= 8 + 2
 

@@ -134,6 +134,7 @@ def test_curves_wait_for_their_turn_and_numbers_do_not(
         quiet(visit, server)
 
 
+@pytest.mark.slow
 def test_what_is_out_of_sight_waits_while_a_run_goes_on(
     run: GrowingRun, page_factory: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +199,7 @@ def test_runs_of_a_sweep_appear_and_what_is_wrong_is_told(
     quiet(visit, server)
 
 
+@pytest.mark.slow
 def test_a_run_that_vanished_is_told(
     run: GrowingRun, server: LiveServer, page_factory: OpenPage
 ) -> None:

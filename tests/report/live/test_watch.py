@@ -162,6 +162,7 @@ def test_runs_of_a_sweep_are_found_as_they_begin(small_run: Path, tmp_path: Path
         assert [run["name"] for run in found["content"]["runs"]] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_nobody_has_to_read_what_it_says(small_run: Path) -> None:
     """As in `ebbflow watch RUN 2>&1 | head -1`."""
     with watching(str(small_run)) as watcher:

@@ -116,6 +116,7 @@ def test_a_page_in_which_every_text_is_hostile(tmp_path: Path, page_factory: Ope
         assert any(text(name, 900) in found for found in shown)
 
 
+@pytest.mark.slow
 def test_a_chart_shows_a_name_as_it_is(tmp_path: Path, page_factory: OpenPage) -> None:
     """Of the charting library's own markup, nothing works in a name."""
     short = [text(own, 40) for own in SEEDS if len(own) < 40 and own.strip()]
@@ -137,6 +138,7 @@ def test_a_chart_shows_a_name_as_it_is(tmp_path: Path, page_factory: OpenPage) -
     assert bold == 0
 
 
+@pytest.mark.slow
 def test_a_phone_bears_long_names(tmp_path: Path, page_factory: OpenPage) -> None:
     path = tmp_path / "page.html"
     path.write_text(render_page(poisoned(content("wards"))), encoding="utf-8")

@@ -111,6 +111,7 @@ def test_at_the_end_it_is_the_page_of_the_finished_run(live: Visit, tmp_path: Pa
     assert "30 of 30" not in live.page.inner_text("#state")
 
 
+@pytest.mark.slow
 def test_what_the_reader_did_stays(live: Visit) -> None:
     page = live.page
     page.locator("#controls label", has_text="average").click()
@@ -219,6 +220,7 @@ def live_content() -> PageContent:
     return found
 
 
+@pytest.mark.slow
 def test_it_asks_its_own_address_and_stops_when_nobody_answers(page_factory: OpenPage) -> None:
     poster = Poster(render_page(live_content(), {"every": 0.05, "cursor": "first"}))
     with serving(poster) as server:

@@ -65,6 +65,7 @@ def test_a_run_without_a_round_is_a_page_too(tmp_path: Path, page_factory: OpenP
     assert visit.complaints == [] and charts(visit) == []
 
 
+@pytest.mark.slow
 def test_sections_without_data_say_why(page_of: PageOf, page_factory: OpenPage) -> None:
     visit = page_factory(page_of("comparison"))
     visit.drawn()
@@ -310,6 +311,7 @@ def test_data_are_there_as_tables(page_of: PageOf, page_factory: OpenPage) -> No
     assert visit.complaints == []
 
 
+@pytest.mark.slow
 def test_devices_can_be_sorted_and_found(page_of: PageOf, page_factory: OpenPage) -> None:
     visit = page_factory(page_of("wards"))
     visit.drawn()
@@ -331,6 +333,7 @@ def test_devices_can_be_sorted_and_found(page_of: PageOf, page_factory: OpenPage
     assert "No device is called that." in page.inner_text("#devices")
 
 
+@pytest.mark.slow
 def test_the_command_can_be_copied(tmp_path: Path, small_run: Path, page_factory: OpenPage) -> None:
     found = content_of_folders([small_run])
     path = tmp_path / "page.html"
@@ -346,6 +349,7 @@ def test_the_command_can_be_copied(tmp_path: Path, small_run: Path, page_factory
 # --- light, dark, small, printed -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_light_and_dark(page_of: PageOf, page_factory: OpenPage) -> None:
     ground = "() => getComputedStyle(document.body).backgroundColor"
     colour = "() => document.querySelector('#accuracy .plot').data.at(-1).line.color"
@@ -368,7 +372,10 @@ def test_light_and_dark(page_of: PageOf, page_factory: OpenPage) -> None:
     assert light.complaints == []
 
 
-@pytest.mark.parametrize("names_of_runs", [("wards",), ("comparison", "two_algorithms")])
+@pytest.mark.parametrize(
+    "names_of_runs",
+    [("wards",), pytest.param(("comparison", "two_algorithms"), marks=pytest.mark.slow)],
+)
 def test_a_phone_scrolls_no_page_sideways(
     names_of_runs: tuple[str, ...], page_of: PageOf, page_factory: OpenPage
 ) -> None:
