@@ -32,9 +32,11 @@ from benchmarks.memory import family
 
 EBBFLOW = str(Path(sys.executable).parent / "ebbflow")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+_MNIST = ("--preset", "authors-code", "--dataset", "mnist", "--seeds")
 WORKLOADS = {
     "digits": ("--preset", "demo", "--sessions", "40", "--rounds", "60", "--seeds", "1,2"),
-    "mnist": ("--preset", "authors-code", "--dataset", "mnist", "--seeds", "100"),
+    "mnist": (*_MNIST, "100"),
+    "mnist-longer": (*_MNIST, "100-104"),
 }
 COLUMNS = (
     *("run", "watched", "clock (s)", "processor (s)", "watcher (s)", "browser (s)"),

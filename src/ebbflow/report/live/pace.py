@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SHARE = 50
-"""How many times as long as something took is waited until it is done again: 2 % of a core."""
+SHARE = 100
+"""How many times as long as something took is waited until it is done again: 1 % of a core."""
 
 
 class Pace:

@@ -18,11 +18,11 @@ from ebbflow.runs.state import RunState, is_written_to, run_state
 if TYPE_CHECKING:
     from ebbflow.analysis.views.spending import Spending
 
-MATURE = 60.0
+MATURE = 300.0
 """Seconds that a run must have gone on until its costs are computed, which with all that it imports
 takes more than a second."""
 LATER = (
-    "it is computed when a session ends after the first minute, or when the run is over; "
+    "it is computed when a session ends after five minutes, or when the run is over; "
     "`ebbflow cost` tells it before"
 )
 NOTHING = NewRecords(False, [], [])

@@ -6,7 +6,7 @@ const OFTEN = 5;
 const SPOKEN = 20_000;
 const PATIENCE = 3;
 // Curves are drawn again after so many times as long as drawing took: it must not slow the run.
-const SHARE = 50;
+const SHARE = 100;
 
 const liveState = {
     cursor: page.live?.cursor ?? "",
