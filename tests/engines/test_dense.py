@@ -30,6 +30,7 @@ from ebbflow.engines.dense import aligned, why_not_dense
 from ebbflow.engines.dense_passes import KernelPasses, TorchPasses
 from ebbflow.engines.native import dense as native
 from ebbflow.models import from_module, mlp
+from ebbflow.models.dropout import kept_units
 from tests.engines.rounds import (
     CLASSES,
     MANY,
@@ -49,14 +50,23 @@ built = pytest.mark.skipif(native.library() is None, reason="the kernel was not 
 both = pytest.mark.parametrize("fused", [pytest.param(True, marks=built), False])
 
 
-def layered(widths: Sequence[int], activation: type[nn.Module], *, bias: bool = True) -> Model:
-    """Return a network of these widths."""
+def layered(
+    widths: Sequence[int],
+    activation: type[nn.Module],
+    *,
+    bias: bool = True,
+    norm: bool = False,
+    drop: float = 0.0,
+) -> Model:
+    """Return a network of these widths, with other stages behind all layers but the last."""
 
     def build() -> nn.Module:
         layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs, bias=bias), activation()]
-        return nn.Sequential(*layers[:-1])
+        for inputs, outputs in pairwise(widths[:-1]):
+            layers.append(nn.Linear(inputs, outputs, bias=bias))
+            layers += [nn.BatchNorm1d(outputs, affine=bias, momentum=0.3)] * norm
+            layers += [activation(), *[nn.Dropout(drop)] * bool(drop)]
+        return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1], bias=bias))
 
     return from_module(build, "layered")
 
@@ -84,25 +94,27 @@ def trained(
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.9])
-def test_the_gradient_is_that_of_autograd(keep: float) -> None:
-    model = deep()
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_gradient_is_that_of_autograd(keep: float, norm: bool) -> None:
+    model = layered((64, 5, 4, CLASSES), nn.Tanh, norm=True, drop=0.4) if norm else deep()
     network = model.hints.dense
     assert network is not None
     draw = torch.Generator().manual_seed(3)
-    theta = model.initial(draw).theta.double()
+    theta, buffers = (each.double() for each in model.initial(draw))
     x = torch.randn(7, 64, generator=draw, dtype=torch.float64)
-    noise = torch.rand(7, 1, generator=draw, dtype=torch.float64)
+    noise = torch.rand(7, *(model.noise or ()), generator=draw, dtype=torch.float64)
     slope = torch.randn(7, CLASSES, generator=draw, dtype=torch.float64)
     leaf = theta.clone().requires_grad_()
-    output, _ = model.forward(leaf, torch.zeros(0), x, noise, True)
+    output, after = model.forward(leaf, buffers, x, noise, True)
     (wanted,) = torch.autograd.grad(output.logits, leaf, slope)
     old = torch.randn(theta.shape, generator=draw, dtype=torch.float64)
     into = old.clone() if keep else torch.full_like(old, float("nan"))
     layers = layer_views(network, theta)
-    passed = forward(network, layers, x, noise)
+    passed = forward(network, layers, x, noise, buffers)
     add_gradient(network, layers, passed, OutputSlopes(slope), layer_views(network, into), keep)
     torch.testing.assert_close(passed.output.logits, output.logits.detach())
     torch.testing.assert_close(into, wanted + (keep * old if keep else 0))
+    torch.testing.assert_close(buffers, after)
 
 
 # --- the derivatives of objectives ---------------------------------------------------------------
@@ -214,6 +226,74 @@ def test_any_shape_agrees_with_the_reference(
     assert_agree(later, slow([again], who)[0], again, within=3e-4)
 
 
+def in_double(at: Lane) -> Lane:
+    shared = at.shared
+    extras = {name: value.double() for name, value in shared.extras.items()}
+    return at._replace(shared=Broadcast(shared.theta.double(), shared.buffers.double(), extras))
+
+
+@given(
+    widths=st.lists(st.integers(1, 40), min_size=3, max_size=5),
+    sizes=st.lists(st.lists(st.integers(4, 35), max_size=3), min_size=1, max_size=5),
+    tanh=st.booleans(),
+    bias=st.booleans(),
+    norm=st.booleans(),
+    drop=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    name=st.sampled_from(["fedavg", "fedprox", "scaffold", "moon", "feddyn"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_normalised_and_dropped_units_agree_with_the_reference(
+    widths: list[int],
+    sizes: list[list[int]],
+    tanh: bool,
+    bias: bool,
+    norm: bool,
+    drop: float,
+    name: str,
+) -> None:
+    """In double precision tightly; a variance near zero makes the most of single precision."""
+    widths[-1] = max(2, widths[-1])
+    model = layered(widths, nn.Tanh if tanh else nn.ReLU, bias=bias, norm=norm, drop=drop)
+    data = examples((widths[0],), widths[-1])
+    exact = replace(data, x=data.x.double())
+    who = cohort(sizes)._replace(samples=tuple(1 + sum(own) for own in sizes))
+    at = lane(model, ALGORITHMS[name](), lr=0.05)
+    (wanted,) = Sequential(model, exact, RECIPE)([in_double(at)], who)
+    (ours,) = trained(model, [in_double(at)], who, exact)
+    assert_agree(ours, wanted, in_double(at), within=1e-8)
+    for fused in (True, False):
+        (total, _), (exactly, _) = trained(model, [at], who, data, fused=fused)[0], wanted
+        for one, other in zip(total[:2], exactly[:2], strict=True):
+            torch.testing.assert_close(
+                one / total.samples, (other / exactly.samples).float(), rtol=1e-3, atol=1e-4
+            )
+
+
+@both
+def test_a_mini_batch_of_one_has_no_variance(fused: bool) -> None:
+    model, data = layered((64, 5, CLASSES), nn.ReLU, norm=True), examples((64,))
+    with pytest.raises(Exception, match=r"session 3, round 2, device \d+, step 2"):
+        trained(model, [lane(model, Algorithm("a"))], cohort([(4, 1)]), data, fused=fused)
+
+
+@built
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 2 / 3])
+def test_the_kernel_drops_the_very_units_that_a_layer_drops(share: float) -> None:
+    model = layered((3, 50, 2), nn.ReLU, drop=share)
+    assert model.hints.dense is not None
+    layers = native.kernel_layers(model.hints.dense)
+    assert layers is not None
+    kernel = native.DenseKernel(layers, 1)
+    x, noise = torch.rand(1000, 3) + 0.1, torch.rand(1000, 1)
+    x[:, 0] = 1.0
+    theta = torch.ones(model.layout.total)
+    laid = kernel.laid_out(x, np.arange(1000))
+    values, _, _ = kernel.forward(theta, torch.zeros(0), laid, noise)
+    panels = values[1008 * 50 : 2 * 1008 * 50].view(63, 50, 16)
+    found = panels.permute(0, 2, 1).reshape(1008, 50)[:1000] != 0
+    assert torch.equal(found, kept_units(noise[:, 0], 50, share, 0))
+
+
 @built
 def test_sums_longer_than_a_block_of_the_kernel_agree() -> None:
     model = layered((700, 300, 5), nn.ReLU)
@@ -247,15 +327,24 @@ def test_layers_may_lie_in_theta_in_another_order_than_they_are_used(fused: bool
 
 
 @built
-def test_only_networks_of_layers_and_activations_go_through_the_kernel() -> None:
+def test_stages_in_the_usual_order_go_through_the_kernel() -> None:
     def passes(model: Model) -> type:
         engine = Vectorised(model, examples(), RECIPE, workers=1)
         engine.close()
         assert engine._dense is not None
         return type(engine._dense.passes)
 
+    def chain(*stages: nn.Module) -> Model:
+        return from_module(lambda: nn.Sequential(nn.Flatten(), *stages))
+
+    first, last = nn.Linear(64, 5), nn.Linear(5, CLASSES)
     assert passes(MLP) is KernelPasses
-    assert passes(deep()) is TorchPasses  # it drops units
+    assert passes(deep()) is KernelPasses
+    assert passes(chain(first, nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(), last)) is KernelPasses
+    assert passes(chain(first, nn.ReLU(), nn.BatchNorm1d(5), last)) is KernelPasses
+    assert passes(chain(first, nn.Dropout(), nn.ReLU(), last)) is TorchPasses
+    assert passes(chain(first, nn.ReLU(), nn.Tanh(), last)) is TorchPasses
+    assert passes(chain(nn.BatchNorm1d(64), first, last)) is TorchPasses
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")

@@ -112,7 +112,7 @@ def test_softmax_regression(
 @wide
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(2, 19), sizes, recipes, names,
-    st.sampled_from([nn.ReLU, nn.Tanh]),
+    st.sampled_from([nn.ReLU, nn.Tanh]), st.sampled_from([0.0, 0.4]), st.booleans(),
 )  # fmt: skip
 @settings(max_examples=30, deadline=None)
 def test_dense_networks(
@@ -122,12 +122,18 @@ def test_dense_networks(
     recipe: Recipe,
     chosen: list[str],
     activation: type[nn.Module],
+    drop: float,
+    norm: bool,
 ) -> None:
+    if norm:  # a single sample has no variance
+        steps = [[max(2, samples) for samples in own] for own in steps]
+
     def build() -> nn.Module:
         layers: list[nn.Module] = []
         before = 30
         for width in hidden:
-            layers += [nn.Linear(before, width), activation()]
+            layers += [nn.Linear(before, width), *[nn.BatchNorm1d(width)] * norm, activation()]
+            layers += [nn.Dropout(drop)] * bool(drop)
             before = width
         return nn.Sequential(*layers, nn.Linear(before, classes))
 

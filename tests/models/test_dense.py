@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ebbflow.core import dense
-from ebbflow.core.types import Linear, Model
+from ebbflow.core.types import Linear, Model, Normalised
 from ebbflow.models import from_module, mlp
 from ebbflow.models.fitted import Fitted
 
@@ -162,14 +162,34 @@ def _normed() -> nn.Module:
         _hooked,
         _normed,
         lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
-        lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 3)),
+        lambda: nn.Sequential(
+            nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3)
+        ),
         lambda: nn.Sequential(nn.Flatten(2), nn.Linear(6, 3)),
         lambda: nn.Bilinear(6, 6, 3),
     ],
-    ids=["frozen", "hooked", "weight_norm", "layer_norm", "batch_norm", "flatten", "bilinear"],
+    ids=[
+        *("frozen", "hooked", "weight_norm", "layer_norm", "a mean of all batches"),
+        *("no statistics are kept", "flatten", "bilinear"),
+    ],
 )
 def test_other_layers_are_left_to_autograd(build: Callable[[], nn.Module]) -> None:
     assert from_module(build).hints.dense is None
+
+
+def test_batch_normalisation_is_read_with_where_its_statistics_lie() -> None:
+    model = from_module(
+        lambda: nn.Sequential(
+            nn.Linear(6, 5), nn.BatchNorm1d(5, affine=False), nn.ReLU(), nn.Linear(5, 4),
+            nn.BatchNorm1d(4, eps=0.1, momentum=0.2),
+        )
+    )  # fmt: skip
+    assert model.hints.dense is not None
+    assert model.hints.dense.stages[1::3] == (
+        Normalised(None, None, slice(0, 5), slice(5, 10), 5, 1e-5, 0.1),
+        Normalised(slice(59, 63), slice(63, 67), slice(10, 14), slice(14, 18), 4, 0.1, 0.2),
+    )
 
 
 def test_lower_precision_has_no_closed_form() -> None:

@@ -52,8 +52,7 @@ class Feed:
             weights[i, : len(real)] = 1 / len(real)
             if noise is None and crops is None:
                 continue
-            where = (cohort.session, cohort.round, cohort.devices[place], step)
-            draw = generator(*cohort.names, "inputs", *where)
+            draw = _draw(cohort, place, step)
             if crops is not None and self.crops is not None:
                 crops[i, : len(real)] = draw_crops(draw, len(real), self.crops)
             if noise is not None:
@@ -73,6 +72,20 @@ class Feed:
             None if noise is None else torch.from_numpy(noise).to(like),
         )
 
+    def noise_of_steps(self, cohort: Cohort, place: int, like: Tensor) -> Tensor | None:
+        """Return what a device draws for a model in all of its steps, one sample after another.
+
+        Only for samples that are not cropped: that comes first in a step's draws.
+        """
+        if self.noise is None:
+            return None
+        assert self.crops is None
+        drawn = [
+            _draw(cohort, place, step).random((len(rows), *self.noise), dtype=np.float32)
+            for step, rows in enumerate(cohort.batches[place])
+        ]
+        return torch.from_numpy(np.concatenate(drawn)).to(like)
+
     def steps(self, cohort: Cohort, place: int, like: Tensor) -> list[Batch]:
         """Return all mini-batches of one device, without padding: ``[size, ...]``."""
         held = cohort.held([place])
@@ -80,6 +93,12 @@ class Feed:
             first(self.batch(held, [place], step, len(rows), like))
             for step, rows in enumerate(held.batches[place])
         ]
+
+
+def _draw(cohort: Cohort, place: int, step: int) -> np.random.Generator:
+    """Return the generator of a device's draws in one step."""
+    where = (cohort.session, cohort.round, cohort.devices[place], step)
+    return generator(*cohort.names, "inputs", *where)
 
 
 def first(batch: Batch) -> Batch:

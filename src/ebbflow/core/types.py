@@ -130,12 +130,34 @@ class Linear(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Dropout: in training, units are multiplied by ``factors(noise, units) [B, units]``."""
+    """Dropout: in training, units are multiplied by ``factors(noise, units) [B, units]``.
 
+    ``rate`` is the share of units that are dropped, and ``place`` says which of a sample's draws
+    the factors depend on.
+    """
+
+    rate: float
+    place: int
     factors: Callable[[Tensor, int], Tensor]
 
 
-DenseStage = Linear | Masked | Literal["relu", "tanh"]
+class Normalised(NamedTuple):
+    """Batch normalisation: units get the mean zero and the variance one over the mini-batch.
+
+    ``mean`` and ``variance`` say where the running statistics lie in the buffers. They follow the
+    mini-batches by ``momentum``, and take their place outside training.
+    """
+
+    weight: slice | None
+    bias: slice | None
+    mean: slice
+    variance: slice
+    units: int
+    epsilon: float
+    momentum: float
+
+
+DenseStage = Linear | Masked | Normalised | Literal["relu", "tanh"]
 """What a dense network does to the numbers that come from the stage before."""
 
 

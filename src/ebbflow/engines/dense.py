@@ -24,6 +24,7 @@ from ebbflow.core.batching import Feed, first
 from ebbflow.core.local import Cohort, Lane, Recipe, step_sum
 from ebbflow.core.slopes import Compared, slopes
 from ebbflow.core.types import (
+    Buffers,
     DenseNetwork,
     Examples,
     Gradient,
@@ -79,13 +80,13 @@ class DenseLayers:
         self.feed = feed
         self.recipe = recipe
         # Rows that are ready are gathered as they lie in the data; others are made by the feed.
-        plain = examples.pixels is None and feed.noise is None and examples.x.is_contiguous()
+        plain = examples.pixels is None and examples.x.is_contiguous()
         self._rows = examples.x.flatten(1) if plain else None
         self._dtype = torch.float32 if examples.pixels is not None else examples.x.dtype
         layers = kernel_layers(network) if native and library() is not None else None
         self.passes: Passes = TorchPasses(network)
         if layers is not None and self._dtype == torch.float32:
-            self.passes = KernelPasses(network, layers)
+            self.passes = KernelPasses(network, layers, feed.noise[0] if feed.noise else 0)
         # Of the last layer: a module need not name its layers in the order in which they are used.
         classes = _layers(network)[-1].outputs + network.zero_first
         self._classes = torch.eye(classes, dtype=self._dtype) if examples.labelled else None
@@ -131,10 +132,14 @@ class DenseLayers:
         device, weight = cohort.devices[place], cohort.weight(place)
         runs = [_LocalSteps(self.passes, self.recipe, lane, device) for lane in lanes]
         at_once = [run for run in runs if self._kernel is not None and run.by_labels]
+        noise: Tensor | None = None
+        if rows and self._rows is not None:
+            like = torch.empty(0, dtype=self._dtype)
+            noise = self.feed.noise_of_steps(held, place, like)
         if at_once and rows:
-            self._all_steps(at_once, rows)
+            self._all_steps(at_once, rows, noise)
         one_by_one = [run for run in runs if run not in at_once]
-        batches: _Batches = partial(self._batch, held, place)
+        batches: _Batches = partial(self._batch, held, place, noise)
         if len(one_by_one) > 1 and sum(map(len, rows)) * self.feed.sample_bytes <= KEPT_BYTES:
             batches = [batches(step) for step in range(len(rows))].__getitem__
         for run in one_by_one:
@@ -142,19 +147,26 @@ class DenseLayers:
                 run.step(batches(step))
         return [run.sent(len(rows), weight) for run in runs]
 
-    def _all_steps(self, runs: Sequence[_LocalSteps], rows: Sequence[Indices]) -> None:
+    def _all_steps(
+        self, runs: Sequence[_LocalSteps], rows: Sequence[Indices], noise: Tensor | None
+    ) -> None:
         assert self._kernel is not None and self._rows is not None
         motions = [run.motion() for run in runs]
         labels = self.feed.examples.y
-        self._kernel.train(self._rows, labels, rows, motions, self.recipe.momentum)
+        self._kernel.train(self._rows, labels, rows, noise, motions, self.recipe.momentum)
         for run, motion in zip(runs, motions, strict=True):
             assert motion.out is not None
             run.theta = motion.out
 
-    def _batch(self, cohort: Cohort, place: int, step: int) -> DenseBatch:
+    def _batch(
+        self, cohort: Cohort, place: int, noise_of_steps: Tensor | None, step: int
+    ) -> DenseBatch:
         rows: Indices = cohort.batches[place][step]
         noise = None
         if self._rows is not None:
+            if noise_of_steps is not None:
+                before = sum(map(len, cohort.batches[place][:step]))
+                noise = noise_of_steps[before : before + len(rows)]
             x = self.passes.inputs(self._rows, rows)
             y = self.feed.examples.y.index_select(0, torch.from_numpy(rows))
         else:
@@ -176,6 +188,7 @@ class _LocalSteps:
         client = lane.clients.get(device)
         self.client = algorithm.init_client(shared) if client is None else client
         self.theta: Theta = shared.theta
+        self.buffers = shared.buffers.clone()
         self._start = aligned(self.theta)
         self._velocity = torch.empty_like(self._start)
         self._taken = 0
@@ -185,7 +198,7 @@ class _LocalSteps:
         if self._affine is not None and self._affine.shift is not None:
             self._shift = self._affine.shift(shared, self.client)
         self._frozen = {
-            name: aligned(anchor.theta)
+            name: anchor._replace(theta=aligned(anchor.theta))
             for name, anchor in algorithm.anchors(shared, self.client).items()
         }
         self._at_start: Tensor | None = None
@@ -207,7 +220,7 @@ class _LocalSteps:
         if self._taken:
             now, out, keep = self.theta, self.theta, self.recipe.momentum
         vectors = (now, self._start, self._shift, self._velocity, out)
-        return Motion(*vectors, keep, self.lane.lr, self._affine.pull)
+        return Motion(*vectors, keep, self.lane.lr, self._affine.pull, self.buffers)
 
     def step(self, batch: DenseBatch) -> None:
         """Make one step of heavy-ball momentum along the algorithm's direction."""
@@ -215,7 +228,7 @@ class _LocalSteps:
             self._add_start_gradient(batch)
         if self._affine is not None:
             motion = self.motion()
-            self._pass(batch, motion)
+            self._pass(batch, motion, self.buffers)
             assert motion.out is not None
             self.theta = motion.out
         else:
@@ -232,7 +245,7 @@ class _LocalSteps:
             # Nobody keeps the local model: its memory becomes the displacement's.
             sent = Upload(
                 delta=self.theta.sub_(shared.theta).mul_(samples),
-                buffers=samples * shared.buffers,
+                buffers=samples * self.buffers,
                 samples=samples,
                 devices=torch.ones_like(samples),
                 extras={},
@@ -240,7 +253,7 @@ class _LocalSteps:
             return sent, self.client
         run = LocalRun(
             self.theta,
-            shared.buffers,
+            self.buffers,
             steps,
             step_sum(steps, self.recipe.momentum),
             self.lane.lr,
@@ -260,7 +273,7 @@ class _LocalSteps:
     def _turn(self, batch: DenseBatch) -> None:
         """Make a step along a direction that the algorithm computes from the gradient."""
         now = self.theta if self._taken else self._start
-        gradient = self._gradient(batch, now)
+        gradient = self._gradient(batch, now, self.buffers)
         shared = self.lane.shared
         direction = self.lane.algorithm.direction(gradient, now, shared, self.client)
         if self._taken:
@@ -271,23 +284,25 @@ class _LocalSteps:
             self.theta = torch.sub(now, self._velocity, alpha=self.lane.lr)
 
     def _add_start_gradient(self, batch: DenseBatch) -> None:
-        gradient, count = self._gradient(batch, self._start), len(batch.y)
+        # What that does to running statistics is forgotten.
+        passing = self.lane.shared.buffers.clone()
+        gradient, count = self._gradient(batch, self._start, passing), len(batch.y)
         if self._at_start is None:
             self._at_start = torch.zeros_like(gradient)
         self._at_start.add_(gradient, alpha=count)
         self._seen += count
 
-    def _gradient(self, batch: DenseBatch, theta: Theta) -> Gradient:
+    def _gradient(self, batch: DenseBatch, theta: Theta, buffers: Buffers) -> Gradient:
         gradient = torch.empty_like(theta)
-        self._pass(batch, Motion(theta, theta, None, gradient, None, 0.0, 0.0, 0.0))
+        self._pass(batch, Motion(theta, theta, None, gradient, None, 0.0, 0.0, 0.0), buffers)
         return gradient
 
-    def _pass(self, batch: DenseBatch, motion: Motion) -> None:
+    def _pass(self, batch: DenseBatch, motion: Motion, buffers: Buffers) -> None:
         """Go forward and back once, and move along the gradient."""
-        output, kept = self.passes.forward(motion.theta, batch, train=True)
+        output, kept = self.passes.forward(motion.theta, buffers, batch, train=True)
 
         def anchor(name: str) -> Output:
-            return self.passes.forward(self._frozen[name], batch, train=False)[0]
+            return self.passes.forward(*self._frozen[name], batch, train=False)[0]
 
         weight, names = 1 / len(batch.y), tuple(self._frozen)
         compared = Compared(batch.y, batch.one_hot, weight, names, anchor, self.client)

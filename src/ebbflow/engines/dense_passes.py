@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ebbflow.core.dense import OutputSlopes, Passed, add_gradient, forward, layer_views
-from ebbflow.core.types import DenseNetwork, Indices, Output, Theta
+from ebbflow.core.types import Buffers, DenseNetwork, Indices, Output, Theta
 from ebbflow.engines.native.dense import DenseKernel, KernelLayers, LaidOut, Motion
 
 
@@ -28,8 +28,10 @@ class Passes(Protocol):
         """Return rows of ``x [., inputs]`` in the form that the passes read."""
         ...
 
-    def forward(self, theta: Theta, batch: DenseBatch, *, train: bool) -> tuple[Output, Any]:
-        """Return the outputs, and what the way back needs."""
+    def forward(
+        self, theta: Theta, buffers: Buffers, batch: DenseBatch, *, train: bool
+    ) -> tuple[Output, Any]:
+        """Return the outputs, and what the way back needs; in training, change the buffers."""
         ...
 
     def move(self, batch: DenseBatch, kept: Any, slopes: OutputSlopes, motion: Motion) -> None:
@@ -47,16 +49,18 @@ class TorchPasses:
         """Return the rows, one after another."""
         return x.index_select(0, torch.from_numpy(rows))
 
-    def forward(self, theta: Theta, batch: DenseBatch, *, train: bool) -> tuple[Output, Passed]:
+    def forward(
+        self, theta: Theta, buffers: Buffers, batch: DenseBatch, *, train: bool
+    ) -> tuple[Output, Passed]:
         """Return the outputs, and the values of all stages."""
         assert isinstance(batch.x, Tensor)
         layers, noise = layer_views(self.network, theta), batch.noise if train else None
-        passed = forward(self.network, layers, batch.x, noise)
+        passed = forward(self.network, layers, batch.x, noise, buffers, train=train)
         return passed.output, passed
 
     def move(self, batch: DenseBatch, kept: Passed, slopes: OutputSlopes, motion: Motion) -> None:
         """Let the products add to the velocity, and step along it."""
-        theta, start, shift, velocity, out, keep, rate, pull = motion
+        theta, start, shift, velocity, out, keep, rate, pull, _ = motion
         layers, places = layer_views(self.network, theta), layer_views(self.network, velocity)
         add_gradient(self.network, layers, kept, slopes, places, keep)
         if shift is not None:
@@ -70,18 +74,22 @@ class TorchPasses:
 class KernelPasses:
     """Passes by the native kernel, in float32."""
 
-    def __init__(self, network: DenseNetwork, layers: KernelLayers) -> None:
-        self.kernel = DenseKernel(layers)
+    def __init__(self, network: DenseNetwork, layers: KernelLayers, draws: int = 0) -> None:
+        self.kernel = DenseKernel(layers, draws)
         self.zero_first = network.zero_first
 
     def inputs(self, x: Tensor, rows: Indices) -> LaidOut:
         """Return the rows as the kernel lays them out."""
         return self.kernel.laid_out(x, rows)
 
-    def forward(self, theta: Theta, batch: DenseBatch, *, train: bool) -> tuple[Output, Tensor]:
+    def forward(
+        self, theta: Theta, buffers: Buffers, batch: DenseBatch, *, train: bool
+    ) -> tuple[Output, Tensor]:
         """Return the outputs, and the values of all layers."""
         assert isinstance(batch.x, LaidOut)
-        values, scores, features = self.kernel.forward(theta, batch.x)
+        values, scores, features = self.kernel.forward(
+            theta, buffers, batch.x, batch.noise, train=train
+        )
         if self.zero_first:
             logits = torch.cat([torch.zeros_like(scores[:, :1]), scores], 1)
             return Output(logits, logits if features is scores else features), values
@@ -95,4 +103,4 @@ class KernelPasses:
             of_scores, of_features = of_scores + of_features, None
         if self.zero_first:
             of_scores = of_scores[:, 1:]
-        self.kernel.backward(batch.x, kept, of_scores, of_features, motion)
+        self.kernel.backward(batch.x, batch.noise, kept, of_scores, of_features, motion)

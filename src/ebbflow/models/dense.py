@@ -1,4 +1,4 @@
-"""Recognises modules that are dense networks: chains of linear layers, ReLU, tanh and dropout.
+"""Recognises dense networks: chains of linear layers, ReLU, tanh, dropout and batch normalisation.
 
 Such a network has its gradient in closed form, which engines compute faster than autograd. A module
 is followed by torch.fx, so that it need not be an ``nn.Sequential``; what was read from it is used
@@ -25,12 +25,16 @@ from ebbflow.core.types import (
     Layout,
     Linear,
     Masked,
+    Normalised,
     Theta,
 )
 from ebbflow.models.dropout import NamedDropout, kept_units
 from ebbflow.models.fitted import Fitted
 
-_KNOWN = (nn.Linear, nn.ReLU, nn.Tanh, nn.Flatten, nn.Identity, nn.Sequential, NamedDropout)
+_KNOWN = (
+    *(nn.Linear, nn.ReLU, nn.Tanh, nn.Flatten, nn.Identity, nn.Sequential),
+    *(nn.BatchNorm1d, NamedDropout),
+)
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -71,12 +75,13 @@ class _DropoutFactors:
         return kept.to(noise.dtype) / (1 - self.p)
 
 
-def dense_network(module: nn.Module, layout: Layout) -> DenseNetwork | None:
-    """Return the stages of a module whose trained parameters have this layout, or None.
+def dense_network(module: nn.Module, layout: Layout, buffers: Layout) -> DenseNetwork | None:
+    """Return the stages of a module whose parameters and buffers have these layouts, or None.
 
     >>> found = dense_network(
     ...     nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)),
     ...     Layout(("1.weight", "1.bias", "3.weight"), ((3, 4), (3,), (2, 3))),
+    ...     Layout((), ()),
     ... )
     >>> found.stages
     (Linear(weight=slice(0, 12, None), bias=slice(12, 15, None), outputs=3, inputs=4), 'relu', \
@@ -88,7 +93,9 @@ Linear(weight=slice(15, 21, None), bias=None, outputs=2, inputs=3))
     try:
         # A copy, as forward may leave something behind; the parameters themselves are shared.
         followed = copy.deepcopy(inner, {id(p): p for p in inner.parameters()})
-        trained, tested = (_read(followed.train(mode), prefix, layout) for mode in (True, False))
+        trained, tested = (
+            _read(followed.train(mode), prefix, layout, buffers) for mode in (True, False)
+        )
     except Exception:  # of whatever kind: a forward that cannot be followed is no chain
         return None
     if trained != tested:
@@ -101,6 +108,8 @@ def computes(
 ) -> bool:
     """Whether a network computes what a module's forward pass does, on a few random rows.
 
+    So must the buffers be the same after it.
+
     A module may ask what kind of object its input is, and so look different to torch.fx.
     """
     inputs = next(stage.inputs for stage in network.stages if isinstance(stage, Linear))
@@ -111,11 +120,12 @@ def computes(
     for train in (True, False):
         given = noise if train else None
         try:
-            wanted, _ = forward(theta, buffers, x, given, train)
+            wanted, after = forward(theta, buffers, x, given, train)
         except Exception:  # of a module that wants samples of another shape: it says so in a run
             return False
-        found = dense.forward(network, layers, x, given).output
-        for ours, theirs in zip(found, wanted, strict=True):
+        own = buffers.clone()
+        found = dense.forward(network, layers, x, given, own, train=train).output
+        for ours, theirs in zip((*found, own), (*wanted, after), strict=True):
             if ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-4, 1e-5):
                 return False
     return True
@@ -137,8 +147,8 @@ def _fitted(network: DenseNetwork, task: str) -> DenseNetwork:
     return network._replace(zero_first=task == "binary" and last.outputs == 1)
 
 
-def _read(module: nn.Module, prefix: str, layout: Layout) -> DenseNetwork:
-    chain = _Chain(dict(module.named_modules()), prefix, layout)
+def _read(module: nn.Module, prefix: str, layout: Layout, buffers: Layout) -> DenseNetwork:
+    chain = _Chain(dict(module.named_modules()), prefix, layout, buffers)
     for node in _Tracer().trace(module).nodes:
         if node.op == "output":
             return chain.network(node.args[0])
@@ -149,10 +159,13 @@ def _read(module: nn.Module, prefix: str, layout: Layout) -> DenseNetwork:
 class _Chain:
     """The stages that have been read so far, and which value of the graph they lead to."""
 
-    def __init__(self, layers: dict[str, nn.Module], prefix: str, layout: Layout) -> None:
+    def __init__(
+        self, layers: dict[str, nn.Module], prefix: str, layout: Layout, buffers: Layout
+    ) -> None:
         self.layers = layers
         self.prefix = prefix
         self.slices = layout.slices()
+        self.buffers = buffers.slices()
         self.unused = set(layout.names)
         self.stages: list[DenseStage] = []
         self.after: dict[fx.Node, int] = {}  # values by node, as the number of stages before them
@@ -196,7 +209,10 @@ class _Chain:
         elif isinstance(layer, nn.Tanh):
             self._add(node, "tanh")
         elif isinstance(layer, NamedDropout) and not layer.channels:
-            self._add(node, Masked(_DropoutFactors(layer.p, layer.place)))
+            factors = _DropoutFactors(layer.p, layer.place)
+            self._add(node, Masked(layer.p, layer.place, factors))
+        elif isinstance(layer, nn.BatchNorm1d):
+            self._add(node, self._normalised(layer, f"{self.prefix}{name}"))
         elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
             self._flatten(node)
         elif isinstance(layer, nn.Identity):
@@ -205,17 +221,30 @@ class _Chain:
             raise _NotDenseError(name)
 
     def _linear(self, layer: nn.Linear, name: str) -> Linear:
-        weight = f"{name}.weight"
-        self.unused.remove(weight)  # raises for one that is frozen, or used before
-        bias = f"{name}.bias" if "bias" in dict(layer.named_parameters()) else None
-        if bias is not None:
-            self.unused.remove(bias)
-        return Linear(
-            self.slices[weight],
-            None if bias is None else self.slices[bias],
-            layer.out_features,
-            layer.in_features,
+        weight = self._slice(layer, name, "weight")
+        assert weight is not None
+        bias = self._slice(layer, name, "bias")
+        return Linear(weight, bias, layer.out_features, layer.in_features)
+
+    def _normalised(self, layer: nn.BatchNorm1d, name: str) -> Normalised:
+        if layer.momentum is None or not layer.track_running_stats:
+            raise _NotDenseError("statistics of another kind")
+        return Normalised(
+            self._slice(layer, name, "weight"),
+            self._slice(layer, name, "bias"),
+            self.buffers[f"{name}.running_mean"],
+            self.buffers[f"{name}.running_var"],
+            layer.num_features,
+            layer.eps,
+            layer.momentum,
         )
+
+    def _slice(self, layer: nn.Module, name: str, parameter: str) -> slice | None:
+        """Return where a layer's parameter lies in theta, or None if it has none."""
+        if parameter not in dict(layer.named_parameters()):
+            return None
+        self.unused.remove(f"{name}.{parameter}")  # raises for one that is frozen, or used before
+        return self.slices[f"{name}.{parameter}"]
 
     def _add(self, node: fx.Node, stage: DenseStage) -> None:
         self.stages.append(stage)

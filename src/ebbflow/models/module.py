@@ -324,12 +324,13 @@ def from_module(
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
     batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
     own = _OwnCopy(template, draws)
-    network = dense_network(template, layout) if inputs is None else None
+    network = dense_network(template, layout, buffer_layout) if inputs is None else None
     if network is not None:
         functions = _Functions(name, own, layout, buffer_layout, channels_last, False)
         theta = vector.flatten({n: p.detach() for n, p in _trained(template)}, layout)
+        buffers = vector.flatten(dict(_float_buffers(template)), buffer_layout)
         drawn = 0 if noise is None else noise[0]
-        if not computes(network, functions.forward, theta, torch.zeros(0), drawn):
+        if not computes(network, functions.forward, theta, buffers, drawn):
             network = None
 
     def initial(draw: torch.Generator) -> ModelState:

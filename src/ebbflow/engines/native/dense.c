@@ -58,21 +58,30 @@ typedef int32_t ivec __attribute__((vector_size(4 * WIDE)));
 typedef float eight __attribute__((vector_size(32), aligned(4)));
 
 enum { NOTHING, RELU, TANH };
+enum { LINEAR, NORMALISED, MASKED };
 
-/* Where W [outputs, inputs] and b begin in theta (b: -1 for none), and what comes after. */
+/* What a stage does to the units of the one before, of which it makes `outputs`, and the activation
+ * that comes after. Weight and bias begin in theta there (-1 for none), running means and variances
+ * in the buffers. A linear one is W [outputs, inputs] h + b. */
 typedef struct {
-    int64_t weight, bias, outputs, inputs, activation;
+    int64_t kind, weight, bias, outputs, inputs, activation;
+    int64_t mean, variance;   /* of a normalised one */
+    double epsilon, momentum; /* likewise */
+    int64_t place;            /* of a masked one: which of a sample's draws decides */
+    double share;             /* likewise: of the units that are dropped */
 } layer;
 
 typedef struct {
     const layer *layers;
     int64_t count, features; /* after so many layers; no more than zero if they are the scores */
+    int64_t draws;           /* of a sample: noise is [samples, draws] */
 } network;
 
 /* How a step moves theta: velocity = keep velocity + gradient + pull (theta - start) + shift. */
 typedef struct {
     const float *theta, *start, *shift; /* shift may be null */
     float *velocity, *out;              /* out may be theta, or null: nothing moves then */
+    float *buffers;                     /* brought up to date by the passes of ebbflow_dense_train */
     float keep, rate, pull;
 } motion;
 
@@ -225,6 +234,10 @@ INLINE void gradient_tile(const int count, const motion *m, int64_t at, int64_t 
     }
 }
 
+INLINE float added(eight s) {
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
 /* Move W and b along slope in^T; `in` is [panel of inputs][sample][input]. */
 static void move_layer(const layer *l, const motion *m, const float *slope, const float *in,
                        int64_t samples) {
@@ -246,9 +259,118 @@ static void move_layer(const layer *l, const motion *m, const float *slope, cons
             const float *row = slope + (p * l->outputs + o) * COLUMNS;
             sum += *(const eight *)row + *(const eight *)(row + COLUMNS / 2);
         }
-        float total = ((sum[0] + sum[4]) + (sum[2] + sum[6])) +
-                      ((sum[1] + sum[5]) + (sum[3] + sum[7]));
-        move_one(m, l->bias + o, total);
+        move_one(m, l->bias + o, added(sum));
+    }
+}
+
+/* Half of a panel's row: samples that do not exist count nothing. */
+INLINE eight existing(eight values, int64_t samples) {
+    if (samples >= 8) return values;
+    for (int64_t j = samples > 0 ? samples : 0; j < 8; j++) values[j] = 0.0f;
+    return values;
+}
+
+/* The mean over a mini-batch of one unit, and the sum of squares around it. */
+INLINE void moments(const float *in, int64_t units, int64_t samples, float *mean, float *squares) {
+    eight sum = {0}, around = {0};
+    for (int64_t i = 0; i < samples; i += 8) {
+        const float *at = in + i / COLUMNS * units * COLUMNS + i % COLUMNS;
+        sum += existing(*(const eight *)at, samples - i);
+    }
+    *mean = added(sum) / (float)samples;
+    for (int64_t i = 0; i < samples; i += 8) {
+        const float *at = in + i / COLUMNS * units * COLUMNS + i % COLUMNS;
+        const eight off = existing(*(const eight *)at - *mean, samples - i);
+        around += off * off;
+    }
+    *squares = added(around);
+}
+
+INLINE float one_by_deviation(const layer *l, float variance) {
+    return 1.0f / sqrtf(variance + (float)l->epsilon);
+}
+
+/* out = (in - mean) / deviation times weight, plus bias. In training the moments are those of the
+ * mini-batch, which the buffers follow; else they are those of the buffers. */
+static void normalise(const layer *l, const float *theta, float *buffers, int train,
+                      const float *in, int64_t samples, float *out) {
+    const int64_t units = l->outputs, panels = panels_of(samples);
+    const float m = (float)l->momentum;
+    for (int64_t u = 0; u < units; u++, in += COLUMNS, out += COLUMNS) {
+        float mean = buffers[l->mean + u], variance = buffers[l->variance + u], squares;
+        if (train) {
+            const float mean_so_far = mean, variance_so_far = variance;
+            moments(in, units, samples, &mean, &squares);
+            variance = squares / (float)samples;
+            buffers[l->mean + u] = (1.0f - m) * mean_so_far + m * mean;
+            buffers[l->variance + u] =
+                (1.0f - m) * variance_so_far + m * (squares / (float)(samples - 1));
+        }
+        float scale = one_by_deviation(l, variance);
+        if (l->weight >= 0) scale *= theta[l->weight + u];
+        const float offset = (l->bias >= 0 ? theta[l->bias + u] : 0.0f) - mean * scale;
+        for (int64_t p = 0; p < panels; p++)
+            for (int j = 0; j < COLUMNS; j += WIDE) {
+                const int64_t at = p * units * COLUMNS + j;
+                store(out + at, activated(load(in + at) * scale + offset, l->activation));
+            }
+    }
+}
+
+/* Move weight and bias of a normalised stage, and return the slope before it in `out`. */
+static void back_normalised(const layer *l, const motion *m, const float *in, const float *slope,
+                            int64_t samples, float *out) {
+    const int64_t units = l->outputs;
+    for (int64_t u = 0; u < units; u++, in += COLUMNS, slope += COLUMNS, out += COLUMNS) {
+        float mean, squares;
+        moments(in, units, samples, &mean, &squares);
+        const float deviation = one_by_deviation(l, squares / (float)samples);
+        eight sum = {0}, along = {0};
+        for (int64_t i = 0; i < samples; i += 8) {
+            const int64_t at = i / COLUMNS * units * COLUMNS + i % COLUMNS;
+            const eight s = *(const eight *)(slope + at); /* zero where there is no sample */
+            sum += s;
+            along += s * (*(const eight *)(in + at) - mean);
+        }
+        const float of_bias = added(sum), of_weight = added(along) * deviation;
+        const float weight = l->weight >= 0 ? m->theta[l->weight + u] : 1.0f;
+        const float share = of_bias / (float)samples, scale = weight * deviation;
+        const float slant = of_weight * deviation / (float)samples;
+        for (int64_t i = 0; i < panels_of(samples) * COLUMNS; i += 8) {
+            const int64_t at = i / COLUMNS * units * COLUMNS + i % COLUMNS;
+            const eight off = *(const eight *)(in + at) - mean;
+            const eight s = *(const eight *)(slope + at) - share - off * slant;
+            *(eight *)(out + at) = existing(s * scale, samples - i);
+        }
+        if (l->weight >= 0) move_one(m, l->weight + u, of_weight);
+        if (l->bias >= 0) move_one(m, l->bias + u, of_bias);
+    }
+}
+
+/* out = in times zero where a unit is dropped, and what makes up for that elsewhere: a function of
+ * the sample's draw, the stage and the unit, as in ebbflow/models/dropout.py. */
+static void masked(const layer *l, const float *noise, int64_t draws, int64_t samples,
+                   const float *in, float *out) {
+    const uint64_t golden = 0x9e3779b97f4a7c15u, first = 0xbf58476d1ce4e5b9u,
+                   second = 0x94d049bb133111ebu;
+    const float least = (float)(l->share * 16777216.0);
+    const float rest = l->share < 1.0 ? 1.0f / (float)(1.0 - l->share) : 0.0f;
+    for (int64_t p = 0; p < panels_of(samples); p++) {
+        uint64_t seeds[COLUMNS] = {0};
+        for (int64_t j = 0; j < smaller(COLUMNS, samples - p * COLUMNS); j++) {
+            const float draw = noise[(p * COLUMNS + j) * draws + l->place];
+            seeds[j] = (uint64_t)(int64_t)((double)draw * 16777216.0) * golden +
+                       (uint64_t)(l->place + 1) * first;
+        }
+        for (int64_t u = 0; u < l->outputs; u++, in += COLUMNS, out += COLUMNS)
+            for (int j = 0; j < COLUMNS; j++) {
+                uint64_t mixed = seeds[j] ^ ((uint64_t)u * second);
+                mixed = (mixed ^ (uint64_t)((int64_t)mixed >> 30)) * second;
+                mixed = (mixed ^ (uint64_t)((int64_t)mixed >> 27)) * first;
+                mixed = (mixed ^ (uint64_t)((int64_t)mixed >> 31)) * golden;
+                const float drawn = (float)(int32_t)((mixed >> 39) & 0xffffffu);
+                out[j] = in[j] * (drawn >= least ? rest : 0.0f);
+            }
     }
 }
 
@@ -281,50 +403,104 @@ static void turned(const float *panels, int64_t samples, int64_t units, float *o
                                        : 0.0f;
 }
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES
+#endif
+#endif
+
+/* out[k * COLUMNS + j] = rows[j][k], for eight rows and eight numbers of each. */
+INLINE void turned_eight(const float *const *rows, int64_t from, float *out) {
+#ifdef SHUFFLES
+#define MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+    eight pairs[8], fours[8];
+    for (int j = 0; j < 8; j += 2) {
+        const eight a = *(const eight *)(rows[j] + from), b = *(const eight *)(rows[j + 1] + from);
+        pairs[j] = MIXED(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+        pairs[j + 1] = MIXED(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int half = 0; half < 8; half += 4)
+        for (int j = half; j < half + 2; j++) {
+            fours[half + 2 * (j - half)] = MIXED(pairs[j], pairs[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            fours[half + 2 * (j - half) + 1] =
+                MIXED(pairs[j], pairs[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int k = 0; k < 4; k++) {
+        eight *low = (eight *)(out + k * COLUMNS), *high = (eight *)(out + (k + 4) * COLUMNS);
+        *low = MIXED(fours[k], fours[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        *high = MIXED(fours[k], fours[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+#undef MIXED
+#else
+    for (int k = 0; k < 8; k++)
+        for (int j = 0; j < 8; j++) out[k * COLUMNS + j] = rows[j][from + k];
+#endif
+}
+
+/* out[k * COLUMNS + j] = row[j][from + k] for `width` numbers of 16 rows, of which `here` exist. */
+INLINE void turned_rows(const float *const *row, int64_t here, int64_t from, int64_t width,
+                        float *out) {
+    for (int64_t j = 0; j < COLUMNS; j += 8)
+        for (int64_t k = 0; k < width; k += 8) {
+            if (j + 8 <= here && k + 8 <= width) {
+                turned_eight(row + j, from + k, out + k * COLUMNS + j);
+                continue;
+            }
+            for (int64_t c = k; c < smaller(k + 8, width); c++)
+                for (int64_t r = j; r < j + 8; r++)
+                    out[c * COLUMNS + r] = r < here ? row[r][from + c] : 0.0f;
+        }
+}
+
 /* Lay out some rows of x [., inputs] twice: as panels of samples, and as panels of inputs. */
 void EXPORTED(ebbflow_dense_inputs)(const float *x, const int64_t *rows, int64_t samples,
                                     int64_t inputs, float *by_sample, float *by_input) {
-    for (int64_t p = 0; p < panels_of(samples); p++) {
-        float *panel = by_sample + p * inputs * COLUMNS;
+    for (int64_t first = 0; first < samples; first += COLUMNS, by_sample += inputs * COLUMNS) {
         const float *row[COLUMNS];
-        const int64_t here = smaller(COLUMNS, samples - p * COLUMNS);
-        for (int64_t j = 0; j < here; j++) row[j] = x + rows[p * COLUMNS + j] * inputs;
-        for (int64_t k = 0; k < inputs; k++) {
-            for (int64_t j = 0; j < here; j++) panel[k * COLUMNS + j] = row[j][k];
-            for (int64_t j = here; j < COLUMNS; j++) panel[k * COLUMNS + j] = 0.0f;
-        }
-    }
-    for (int64_t k = 0; k < inputs; k += COLUMNS) {
-        const int64_t width = smaller(COLUMNS, inputs - k);
-        for (int64_t i = 0; i < samples; i++, by_input += COLUMNS) {
-            const float *from = x + rows[i] * inputs + k;
-            for (int64_t j = 0; j < width; j++) by_input[j] = from[j];
-            for (int64_t j = width; j < COLUMNS; j++) by_input[j] = 0.0f;
+        const int64_t here = smaller(COLUMNS, samples - first);
+        for (int64_t j = 0; j < here; j++) row[j] = x + rows[first + j] * inputs;
+        for (int64_t k = 0; k < inputs; k += COLUMNS) {
+            const int64_t width = smaller(COLUMNS, inputs - k);
+            float *to = by_input + k * samples + first * COLUMNS;
+            for (int64_t j = 0; j < here; j++, to += COLUMNS) {
+                const float *from = row[j] + k;
+                if (width == COLUMNS) memcpy(to, from, COLUMNS * sizeof(float));
+                else
+                    for (int64_t c = 0; c < COLUMNS; c++) to[c] = c < width ? from[c] : 0.0f;
+            }
+            turned_rows(row, here, k, width, by_sample + k * COLUMNS);
         }
     }
 }
 
-/* A forward pass: `values` are the panels of all layers, one after another. */
-void EXPORTED(ebbflow_dense_forward)(const network *n, const float *theta, const float *by_sample,
+/* A forward pass: `values` are the panels of all layers, one after another. In training, units are
+ * dropped if there is noise, and the buffers follow the mini-batch. */
+void EXPORTED(ebbflow_dense_forward)(const network *n, const float *theta, float *buffers,
+                                     int train, const float *by_sample, const float *noise,
                                      int64_t samples, float *values, float *scores,
                                      float *features) {
     const int64_t panels = panels_of(samples);
     const float *in = by_sample;
     for (int64_t i = 0; i < n->count; i++) {
         const layer *l = n->layers + i;
-        forward_layer(l, theta, in, panels, values);
+        const int64_t length = panels * COLUMNS * l->outputs;
+        if (l->kind == LINEAR) forward_layer(l, theta, in, panels, values);
+        else if (l->kind == NORMALISED) normalise(l, theta, buffers, train, in, samples, values);
+        else if (train && noise) masked(l, noise, n->draws, samples, in, values);
+        else memcpy(values, in, (size_t)length * sizeof(float));
         if (features && i + 1 == n->features) out_of_panels(values, samples, l->outputs, features);
         in = values;
-        values += panels * COLUMNS * l->outputs;
+        values += length;
     }
     out_of_panels(in, samples, n->layers[n->count - 1].outputs, scores);
 }
 
-/* A backward pass from the loss's derivatives in the scores and, unless null, in the features,
- * which moves every layer on the way. Returns 0, or 1 if there is no memory. */
-int EXPORTED(ebbflow_dense_backward)(const network *n, const float *by_input, int64_t samples,
-                                     const float *values, const float *of_scores,
-                                     const float *of_features, const motion *m) {
+/* A backward pass of a training pass from the loss's derivatives in the scores and, unless null, in
+ * the features, which moves every layer on the way. Returns 0, or 1 if there is no memory. */
+int EXPORTED(ebbflow_dense_backward)(const network *n, const float *by_input, const float *noise,
+                                     int64_t samples, const float *values,
+                                     const float *of_scores, const float *of_features,
+                                     const motion *m) {
     const int64_t panels = panels_of(samples), length = panels * COLUMNS;
     int64_t widest = 0, before = 0;
     for (int64_t i = 0; i < n->count; i++) {
@@ -342,13 +518,18 @@ int EXPORTED(ebbflow_dense_backward)(const network *n, const float *by_input, in
         if (l->activation)
             for (int64_t k = 0; k < l->outputs * length; k += WIDE)
                 store(slope + k, pulled(load(slope + k), load(after + k), l->activation));
-        if (l == n->layers) break;
+        if (l == n->layers) break; /* the first one is linear */
         after -= l[-1].outputs * length;
-        back_layer(l, m->theta, slope, panels, next);
+        if (l->kind == LINEAR) {
+            back_layer(l, m->theta, slope, panels, next);
+            turned(after, samples, l->inputs, in);
+            move_layer(l, m, slope, in, samples);
+        } else if (l->kind == NORMALISED)
+            back_normalised(l, m, after, slope, samples, next);
+        else if (noise) masked(l, noise, n->draws, samples, slope, next);
+        else memcpy(next, slope, (size_t)(l->outputs * length) * sizeof(float));
         if (of_features && l - n->layers == n->features)
             into_panels(of_features, samples, l->inputs, 1, next);
-        turned(after, samples, l->inputs, in);
-        move_layer(l, m, slope, in, samples);
         float *old = slope;
         slope = next;
         next = old;
@@ -373,11 +554,12 @@ static void slopes(float *scores, const int64_t *labels, const int64_t *rows, in
 }
 
 /* All local steps of one device in every lane, by cross-entropy: each mini-batch is laid out once.
- * `ends` says where each step ends in `rows`. Every lane's motion begins with theta = start, and
+ * `ends` says where each step ends in `rows`; the noise is that of these rows, or null. Every lane's motion begins with theta = start, and
  * leaves the trained model in `out`. Returns 0, or 1 if there is no memory. */
 int EXPORTED(ebbflow_dense_train)(const network *n, const float *x, const int64_t *labels,
                                   const int64_t *rows, const int64_t *ends, int64_t steps,
-                                  motion *lanes, int64_t lane_count, float momentum) {
+                                  const float *noise, motion *lanes, int64_t lane_count,
+                                  float momentum) {
     const int64_t inputs = n->layers[0].inputs, classes = n->layers[n->count - 1].outputs;
     int64_t largest = 0, units = 0;
     for (int64_t s = 0; s < steps; s++) {
@@ -396,14 +578,17 @@ int EXPORTED(ebbflow_dense_train)(const network *n, const float *x, const int64_
     for (int64_t s = 0; s < steps && !failed; s++) {
         const int64_t *here = rows + (s ? ends[s - 1] : 0);
         const int64_t samples = rows + ends[s] - here;
+        const float *drawn = noise ? noise + (here - rows) * n->draws : 0;
         EXPORTED(ebbflow_dense_inputs)(x, here, samples, inputs, by_sample, by_input);
         for (int64_t i = 0; i < lane_count && !failed; i++) {
             motion m = lanes[i];
             m.theta = s ? m.out : m.start;
             m.keep = s ? momentum : 0.0f;
-            EXPORTED(ebbflow_dense_forward)(n, m.theta, by_sample, samples, values, scores, 0);
+            EXPORTED(ebbflow_dense_forward)(n, m.theta, m.buffers, 1, by_sample, drawn, samples,
+                                            values, scores, 0);
             slopes(scores, labels, here, samples, classes);
-            failed = EXPORTED(ebbflow_dense_backward)(n, by_input, samples, values, scores, 0, &m);
+            failed = EXPORTED(ebbflow_dense_backward)(n, by_input, drawn, samples, values, scores,
+                                                      0, &m);
         }
     }
     free(memory);

@@ -15,20 +15,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ebbflow.core.types import DenseNetwork, Indices, Linear
+from ebbflow.core.dense import refuse_one_sample
+from ebbflow.core.types import Buffers, DenseNetwork, Indices, Linear, Masked, Normalised
 from ebbflow.engines.native.loading import loaded
 
 PANEL = 16  # samples that are laid out together
 _ACTIVATIONS = {"relu": 1, "tanh": 2}
+_LINEAR, _NORMALISED, _MASKED = range(3)
+
+
+class _LayerStruct(ctypes.Structure):
+    """The struct ``layer`` of dense.c."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("kind", "weight", "bias", "outputs", "inputs", "activation")
+        ),
+        *((name, ctypes.c_int64) for name in ("mean", "variance")),
+        *((name, ctypes.c_double) for name in ("epsilon", "momentum")),
+        *(("place", ctypes.c_int64), ("share", ctypes.c_double)),
+    )
 
 
 class _NetworkStruct(ctypes.Structure):
     """The struct ``network`` of dense.c."""
 
     _fields_ = (
-        ("layers", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("features", ctypes.c_int64),
+        ("layers", ctypes.POINTER(_LayerStruct)),
+        *((name, ctypes.c_int64) for name in ("count", "features", "draws")),
     )
 
 
@@ -36,7 +51,10 @@ class _MotionStruct(ctypes.Structure):
     """The struct ``motion`` of dense.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("theta", "start", "shift", "velocity", "out")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("theta", "start", "shift", "velocity", "out", "buffers")
+        ),
         *((name, ctypes.c_float) for name in ("keep", "rate", "pull")),
     )
 
@@ -44,33 +62,58 @@ class _MotionStruct(ctypes.Structure):
 class KernelLayers(NamedTuple):
     """A network as the kernel sees it.
 
-    ``table`` has a row (weight, bias, outputs, inputs, activation) for each layer; ``features`` is
+    Each of the ``layers`` is a stage of the network, with the activation behind it. ``features`` is
     the number of layers after which the representation is taken, or 0 if it is the scores.
     """
 
-    table: Indices
+    layers: Sequence[_LayerStruct]
     features: int
 
 
 def kernel_layers(network: DenseNetwork) -> KernelLayers | None:
     """Return a network as the kernel sees it, or None if it has other stages."""
-    table: list[list[int]] = []
+    layers: list[_LayerStruct] = []
     ends: list[int] = []  # the number of stages up to the end of each layer
     for number, stage in enumerate(network.stages, 1):
-        if isinstance(stage, Linear):
-            bias = -1 if stage.bias is None else stage.bias.start
-            table.append([stage.weight.start, bias, stage.outputs, stage.inputs, 0])
-            ends.append(number)
-        elif isinstance(stage, str) and table and not table[-1][-1]:
-            table[-1][-1] = _ACTIVATIONS[stage]
+        last = layers[-1] if layers else None
+        if isinstance(stage, str):
+            if last is None or last.activation or last.kind == _MASKED:
+                return None
+            last.activation = _ACTIVATIONS[stage]
             ends[-1] = number
-        else:
+        elif last is None and not isinstance(stage, Linear):
             return None
+        else:
+            layers.append(_layer(stage, 0 if last is None else last.outputs))
+            ends.append(number)
     if network.features not in ends:
         return None
-    last = network.features == len(network.stages)
-    features = 0 if last else ends.index(network.features) + 1
-    return KernelLayers(np.array(table, dtype=np.int64), features)
+    whole = network.features == len(network.stages)
+    return KernelLayers(layers, 0 if whole else ends.index(network.features) + 1)
+
+
+def _layer(stage: Linear | Normalised | Masked, units: int) -> _LayerStruct:
+    """Return a stage, given the number of units that it begins with."""
+    if isinstance(stage, Masked):
+        return _LayerStruct(
+            kind=_MASKED, outputs=units, inputs=units, place=stage.place, share=stage.rate
+        )
+    places = {
+        "weight": -1 if stage.weight is None else stage.weight.start,
+        "bias": -1 if stage.bias is None else stage.bias.start,
+    }
+    if isinstance(stage, Linear):
+        return _LayerStruct(kind=_LINEAR, outputs=stage.outputs, inputs=stage.inputs, **places)
+    return _LayerStruct(
+        kind=_NORMALISED,
+        outputs=units,
+        inputs=units,
+        mean=stage.mean.start,
+        variance=stage.variance.start,
+        epsilon=stage.epsilon,
+        momentum=stage.momentum,
+        **places,
+    )
 
 
 def library() -> SimpleNamespace | None:
@@ -96,17 +139,17 @@ def _loaded() -> SimpleNamespace | str:
     found.ebbflow_dense_inputs.argtypes = (address, address, whole, whole, address, address)
     found.ebbflow_dense_inputs.restype = None
     found.ebbflow_dense_forward.argtypes = (
-        *(network, address, address, whole),
-        *(address, address, address),
+        *(network, address, address, ctypes.c_int),
+        *(address, address, whole, address, address, address),
     )
     found.ebbflow_dense_forward.restype = None
     found.ebbflow_dense_backward.argtypes = (
-        *(network, address, whole, address),
+        *(network, address, address, whole, address),
         *(address, address, ctypes.POINTER(_MotionStruct)),
     )
     found.ebbflow_dense_backward.restype = ctypes.c_int
     found.ebbflow_dense_train.argtypes = (
-        *(network, address, address, address, address, whole),
+        *(network, address, address, address, address, whole, address),
         *(ctypes.POINTER(_MotionStruct), whole, ctypes.c_float),
     )
     found.ebbflow_dense_train.restype = ctypes.c_int
@@ -125,7 +168,8 @@ class Motion(NamedTuple):
     """How a step moves theta along a gradient.
 
     velocity <- keep velocity + gradient + pull (theta - start) + shift; out <- theta - rate
-    velocity, where ``out`` may be theta itself, or None if nothing is to move.
+    velocity, where ``out`` may be theta itself, or None if nothing is to move. `DenseKernel.train`
+    brings the running statistics in ``buffers`` up to date.
     """
 
     theta: Tensor
@@ -136,21 +180,27 @@ class Motion(NamedTuple):
     keep: float
     rate: float
     pull: float
+    buffers: Buffers | None = None
 
 
 class DenseKernel:
-    """Passes of a network through the kernel. All tensors are float32 and contiguous."""
+    """Passes of a network through the kernel. All tensors are float32 and contiguous.
 
-    def __init__(self, layers: KernelLayers) -> None:
+    ``draws`` is the number of draws that each sample has for layers that drop units.
+    """
+
+    def __init__(self, network: KernelLayers, draws: int = 0) -> None:
         found = library()
         assert found is not None
+        layers, features = network
         self._library = found
-        self._table = np.ascontiguousarray(layers.table)
-        self._network = _NetworkStruct(self._table.ctypes.data, len(self._table), layers.features)
-        self.inputs = int(self._table[0, 3])
-        self.classes = int(self._table[-1, 2])
-        self.features = int(self._table[layers.features - 1, 2]) if layers.features else 0
-        self._units = int(self._table[:, 2].sum())
+        self._layers = (_LayerStruct * len(layers))(*layers)
+        self._network = _NetworkStruct(self._layers, len(layers), features, draws)
+        self.inputs = layers[0].inputs
+        self.classes = layers[-1].outputs
+        self.features = layers[features - 1].outputs if features else 0
+        self._units = sum(layer.outputs for layer in layers)
+        self._normalises = any(layer.kind == _NORMALISED for layer in layers)
 
     def laid_out(self, x: Tensor, rows: Indices) -> LaidOut:
         """Return some rows of ``x [., inputs]`` as the kernel reads them."""
@@ -168,15 +218,32 @@ class DenseKernel:
         )
         return LaidOut(by_sample, by_input, samples)
 
-    def forward(self, theta: Tensor, x: LaidOut) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the values of all layers, the scores, and the features, if they are others."""
+    def forward(
+        self,
+        theta: Tensor,
+        buffers: Buffers,
+        x: LaidOut,
+        noise: Tensor | None = None,
+        *,
+        train: bool = True,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the values of all layers, the scores, and the features, if they are others.
+
+        In training, units are dropped if there is noise, and running statistics in ``buffers`` are
+        brought up to date.
+        """
+        if train:
+            self._refuse_one(x.samples)
         values = torch.empty(_filled(x.samples) * self._units)
         scores = torch.empty(x.samples, self.classes)
         features = torch.empty(x.samples, self.features) if self.features else scores
         self._library.ebbflow_dense_forward(
             self._network,
             theta.data_ptr(),
+            buffers.data_ptr(),
+            train,
             x.by_sample.data_ptr(),
+            None if noise is None else noise.data_ptr(),
             x.samples,
             values.data_ptr(),
             scores.data_ptr(),
@@ -184,18 +251,25 @@ class DenseKernel:
         )
         return values, scores, features
 
+    def _refuse_one(self, samples: int) -> None:
+        if self._normalises:
+            refuse_one_sample(samples)
+
     def train(
         self,
         x: Tensor,
         labels: Tensor,
         batches: Sequence[Indices],
+        noise: Tensor | None,
         motions: Sequence[Motion],
         momentum: float,
     ) -> None:
         """Make all local steps of a device in every lane, by the mean cross-entropy of labels.
 
-        Every motion's ``out`` becomes the trained model; ``keep`` is left to the kernel.
+        ``noise`` is that of all samples of all mini-batches. Every motion's ``out`` becomes the
+        trained model; ``keep`` is left to the kernel.
         """
+        self._refuse_one(min(map(len, batches)))
         rows = np.concatenate(batches)
         ends = np.cumsum([len(each) for each in batches], dtype=np.int64)
         kept = [_contiguous(motion) for motion in motions]
@@ -207,6 +281,7 @@ class DenseKernel:
             rows.ctypes.data,
             ends.ctypes.data,
             len(batches),
+            None if noise is None else noise.data_ptr(),
             structs,
             len(kept),
             momentum,
@@ -216,6 +291,7 @@ class DenseKernel:
     def backward(
         self,
         x: LaidOut,
+        noise: Tensor | None,
         values: Tensor,
         of_scores: Tensor,
         of_features: Tensor | None,
@@ -228,6 +304,7 @@ class DenseKernel:
         if self._library.ebbflow_dense_backward(
             self._network,
             x.by_input.data_ptr(),
+            None if noise is None else noise.data_ptr(),
             x.samples,
             values.data_ptr(),
             of_scores.data_ptr(),
@@ -253,6 +330,7 @@ def _struct(motion: Motion) -> _MotionStruct:
         shift=None if motion.shift is None else motion.shift.data_ptr(),
         velocity=motion.velocity.data_ptr(),
         out=None if motion.out is None else motion.out.data_ptr(),
+        buffers=None if motion.buffers is None else motion.buffers.data_ptr(),
         keep=motion.keep,
         rate=motion.rate,
         pull=motion.pull,
