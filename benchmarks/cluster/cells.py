@@ -76,7 +76,8 @@ def texts(samples: int = 3000, vocabulary: int = VOCABULARY, length: int = 40) -
 def cells() -> list[TrialCell]:
     """Return the three experiments of the trials."""
     often = {"local.rule": "each_step", "local.steps": 15}
-    mlp = {"model.kind": "mlp", "dataset": "digits", **often}
+    # Large enough that a round takes a while: a node is killed while it is at a task.
+    mlp = {"model.kind": "mlp", "dataset": "rows", "parameters.mlp.hidden": 1000, **often}
     cnn = {
         "model.kind": "cnn",
         "dataset": "pictures",
@@ -95,7 +96,7 @@ def cells() -> list[TrialCell]:
         **often,
     }
     return [
-        TrialCell("mlp", mlp),
+        TrialCell("mlp", mlp, pictures("rows", 6000, (1, 28, 28))),
         TrialCell("cnn", cnn, pictures("pictures", 1200, (3, 16, 16), tests=200)),
         TrialCell("texts", text, texts()),
     ]

@@ -24,10 +24,9 @@ tasks that a node had when it was killed; if there are none, it had none at thos
 
 OVERHEAD = """\
 `python -m benchmarks.cluster overhead`: {devices} devices with a single sample each, so that next
-to nothing is left but sending models to and fro. Medians of so many rounds in which all three take
-turns; each size is a run of its own. The machine has two cores and had some ten times as much other
-work at the time: compare within a row. The seconds say little about an idle machine, where all of
-them, the last column included, are likely to be smaller.
+to nothing is left but sending models to and fro. Medians of so many rounds, in which all three take
+turns on the two cores of one machine that had no other work. Compare within a row: another machine
+gives other seconds.
 
 | parameters | rounds | local engine | two nodes | Flower's simulation on Ray | pays from |
 | --- | --- | --- | --- | --- | --- |

@@ -19,8 +19,8 @@ and kills processes by SIGKILL meanwhile:
 | --- | --- | --- | --- | --- |
 {rows}
 
-A cell that is killed within its first second has saved nothing, and begins again: that happened
-{again} times in all three sweeps together. Everything else went on from a checkpoint."""
+A cell that is killed before its first round is over has nothing to keep, and begins again: that
+happened {again} times in all three sweeps together. Everything else went on from a checkpoint."""
 
 ESTIMATES = """\
 What `--dry-run` told of twelve different cells, and what they then took on one worker with both
