@@ -16,14 +16,16 @@ TRIALS = 3  # timed blocks of each size before the choice is made
 class BlockTuner:
     """Tries each size a few times, then settles on the one that took least time per sample.
 
-    >>> tuner = BlockTuner(most=4)
+    >>> tuner = BlockTuner(most=8)
     >>> tuner.sizes
-    (1, 2, 4)
+    (1, 2, 4, 8)
     >>> for _ in range(9):
-    ...     size = tuner.next()
+    ...     size = tuner.next(share=5)
     ...     tuner.took(size, samples=10 * size, seconds={1: 3.0, 2: 4.0, 4: 9.0}[size])
-    >>> tuner.next()
+    >>> tuner.next(share=5)
     2
+    >>> tuner.next(share=10)
+    8
     """
 
     def __init__(self, most: int) -> None:
@@ -32,14 +34,19 @@ class BlockTuner:
         self._times: dict[int, list[float]] = {size: [] for size in self.sizes}
         self._lock = threading.Lock()
 
-    def next(self) -> int:
-        """Return the size of the next block."""
+    def next(self, share: int) -> int:
+        """Return the size of the next block, where a worker has so many devices to train.
+
+        Larger blocks would leave other workers without any. They are tried when there are more
+        devices.
+        """
         with self._lock:
-            untried = [size for size in self.sizes if len(self._times[size]) < TRIALS]
+            sizes = [size for size in self.sizes if size <= max(1, share)]
+            untried = [size for size in sizes if len(self._times[size]) < TRIALS]
             if untried:
                 self._turn += 1
                 return untried[self._turn % len(untried)]
-            return min(self.sizes, key=lambda size: statistics.median(self._times[size]))
+            return min(sizes, key=lambda size: statistics.median(self._times[size]))
 
     def took(self, size: int, samples: int, seconds: float) -> None:
         """Record how long a block of this size took for so many samples."""

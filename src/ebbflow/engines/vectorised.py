@@ -285,11 +285,11 @@ class Vectorised:
         for rows, places in alike.items():
             at = 0
             while at < len(places):
-                size = self._block_size(max(rows, default=0), lanes)
+                size = self._block_size(max(rows, default=0), lanes, len(places))
                 yield _DeviceBlock(tuple(places[at : at + size]), rows)
                 at += size
 
-    def _block_size(self, rows: int, lanes: int) -> int:
+    def _block_size(self, rows: int, lanes: int, devices: int) -> int:
         if not self._maps:
             return 1
         if self.block is not None:
@@ -298,7 +298,7 @@ class Vectorised:
             held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
             room = GPU_BLOCK_BYTES if self.feed.examples.x.is_cuda else BLOCK_BYTES
             self._tuners[lanes] = BlockTuner(room // held)
-        return self._tuners[lanes].next()
+        return self._tuners[lanes].next(-(-devices // self.workers))
 
     def _timed(
         self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock

@@ -1,0 +1,59 @@
+"""Sizes of blocks are tried where they fit, and then settled."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from ebbflow.core.algorithm import Algorithm
+from ebbflow.engines import Vectorised
+from ebbflow.engines.tuning import TRIALS, BlockTuner
+from ebbflow.models import from_module
+from tests.engines.rounds import CLASSES, RECIPE, cohort, examples, lane
+
+
+@given(st.integers(0, 200), st.lists(st.integers(0, 100), min_size=1, max_size=50))
+def test_no_block_is_larger_than_a_worker_s_share(most: int, shares: list[int]) -> None:
+    tuner = BlockTuner(most)
+    for share in shares:
+        size = tuner.next(share)
+        assert 1 <= size <= max(1, share)
+        tuner.took(size, size, 1.0)
+
+
+@given(st.integers(1, 200), st.integers(1, 100))
+def test_every_size_that_fits_is_tried_and_the_fastest_is_taken(most: int, share: int) -> None:
+    tuner = BlockTuner(most)
+    fitting = [size for size in tuner.sizes if size <= share]
+    fastest = fitting[len(fitting) // 2]
+    tried = []
+    for _ in range(TRIALS * len(fitting)):
+        tried.append(tuner.next(share))
+        distance = abs(math.log2(tried[-1]) - math.log2(fastest))
+        tuner.took(tried[-1], tried[-1], tried[-1] * (1 + distance))
+    assert sorted(tried) == sorted(fitting * TRIALS)
+    assert tuner.next(share) == fastest
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_few_devices_are_divided_among_all_workers(workers: int) -> None:
+    """Blocks as large as the cohort were never timed in full, and so tried for ever."""
+    layers = nn.Flatten(), nn.Linear(64, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)
+    model = from_module(lambda: nn.Sequential(*layers))
+    engine = Vectorised(model, examples(), RECIPE, workers=workers)
+    who = cohort([(4, 4)] * 20)
+    at = lane(model, Algorithm("a"))
+    try:
+        for _ in range(4 * TRIALS):
+            engine([at], who)
+        (tuner,) = engine._tuners.values()
+        share = -(-20 // workers)
+        assert tuner.sizes[-1] > 20
+        for size in tuner.sizes:
+            assert len(tuner._times[size]) == (TRIALS if size <= share else 0)
+    finally:
+        engine.close()
