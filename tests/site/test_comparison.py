@@ -39,9 +39,10 @@ def beside_us(workload: str, peer: str) -> float:
 @pytest.mark.parametrize(
     ("words", "workload", "peer"),
     [
-        (r"the fastest peer, BlazeFL, ([\d.]+) times", "W1", "blazefl"),
+        (r"the fastest peer, FedLab, ([\d.]+) times", "W1", "fedlab"),
         (r"Flower on Ray ([\d.]+) times", "W1", "flower"),
-        (r"20 devices took BlazeFL ([\d.]+) times", "W2", "blazefl"),
+        (r"took the fastest, FedJAX, ([\d.]+) times", "W5", "fedjax"),
+        (r"20 devices BlazeFL ([\d.]+) times", "W2", "blazefl"),
         (r"and FedJAX ([\d.]+) times", "W2", "fedjax"),
     ],
 )
