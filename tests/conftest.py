@@ -1,5 +1,6 @@
 """Hypothesis without a deadline: a busy machine is no failure. One browser for all tests."""
 
+import gc
 import signal
 
 import pytest
@@ -16,6 +17,12 @@ def pytest_configure(config: pytest.Config) -> None:
     ours = "ignore:`torch.jit.script` is:DeprecationWarning"
     config.addinivalue_line("filterwarnings", ours)
     _hear_signals()
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of tests out of what is looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _hear_signals() -> None:

@@ -94,6 +94,7 @@ print("\\n".join(ourselves(pathlib.Path(sys.argv[1]), flips=3)))
 """
 
 
+@pytest.mark.slow
 def test_ebbflow_beside_its_peers(tmp_path: Path) -> None:
     """In a process of its own: forked processes must have no other threads."""
     command = [sys.executable, "-c", OURSELVES, str(tmp_path)]

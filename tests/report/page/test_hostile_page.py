@@ -80,6 +80,7 @@ def hovered(visit: Visit, section: str, places: int = 16) -> list[str]:
     return texts
 
 
+@pytest.mark.slow  # beside the test before
 def test_a_run_with_hostile_names(
     hostile_run: Path, tmp_path: Path, page_factory: OpenPage
 ) -> None:
