@@ -41,8 +41,7 @@ class KilledWorker(threading.Thread):
             ) as worker:
                 if not self._left or not self._killed(worker):
                     worker.wait()
-                    if not self._left or worker.returncode == 0:
-                        return
+                    return  # it has ended by itself: all cells are done, or have failed
 
     def _killed(self, worker: subprocess.Popen[bytes]) -> bool:
         """Kill a worker at some moment, alone or with the cell that it computes."""

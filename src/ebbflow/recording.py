@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,12 +102,9 @@ class Recorder(Callback):
             if session.index == world.rules.pilot_sessions and track.pilot is not None:
                 store.write_pilot(track.pilot)
             # From now on the session is read from its file, so that a long past fits into memory.
-            track.past = [
-                store.write(past, devices=len(session.devices))
-                if past.number == session.index
-                else past
-                for past in track.past
-            ]
+            if track.past and track.past[-1].number == session.index:
+                kept = store.write(track.past[-1], devices=len(session.devices))
+                track.past = [*track.past[:-1], kept]
         self._save_checkpoint(world, session, 0, tracks)
         self.stopped = self._stop()
 
@@ -130,7 +128,7 @@ class Recorder(Callback):
 
     def _note(self, world: World, tracks: Sequence[Track]) -> None:
         here = {
-            store.folder: (store, frozenset(past.number for past in track.past))
+            store.folder: (store, frozenset(map(attrgetter("number"), track.past)))
             for track in tracks
             for store in [self._store(world, track.method)]
         }
@@ -361,7 +359,7 @@ def _facts(track: Track, over: bool) -> dict[str, Any]:
         "teacher": start is not None and start.teacher is not None,
         "teacher_labels": list(start.teacher_labels) if start else [],
         "kept": start is not None and start.kept is not None,
-        "entries": [past.number for past in track.past],
+        "entries": list(map(attrgetter("number"), track.past)),
         "weights": {str(z): w for z, w in drawn_on.weights.items()} if drawn_on else {},
         "distances": {str(z): d for z, d in drawn_on.distances.items()} if drawn_on else {},
         "costs": counters.written(track.costs),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ebbflow.core.signature import (
     DISTANCES,
+    TO_ALL,
     Distance,
     distances_to_all,
     inner_product,
@@ -227,6 +228,7 @@ def test_distances_to_many_are_those_to_each(
     for first in tensors:
         vectors[:, first : first + 6] = 0
     for one in (vectors[0], signature(seed, "b")):
-        found = distances_to_all(name, one, torch.split(vectors.double(), 4), LAYOUT)
+        forms = torch.stack([TO_ALL[name].form(other, LAYOUT) for other in vectors])
+        found = distances_to_all(name, one, torch.split(forms, 4), LAYOUT)
         each = [DISTANCES[name](one, other, LAYOUT) for other in vectors]
         assert found == pytest.approx(each, rel=1e-12, abs=1e-12)  # float64 rounding

@@ -79,13 +79,20 @@ def test_rows_are_right_whatever_was_dropped_and_however_little_room_there_is(
         assert torch.equal(torch.cat(found) if found else torch.empty(0), wanted)
 
 
-def test_rows_may_be_changed() -> None:
-    stack, past = Stack(Reader()), [session(z) for z in range(9)]
-    before = signatures(past)
-    for block in stack.blocks(past):
-        block.zero_()
-    assert torch.equal(rows_of(stack, past), before)
-    assert torch.equal(signatures(past), before)
+def test_vectors_in_double_precision_are_read_where_they_lie() -> None:
+    reader, past = Reader(), [session(z) for z in range(9)]
+    stack = Stack(lambda one: reader(one).double())
+    blocks = [list(stack.blocks(past)) for _ in range(2)]
+    assert [len(block) for block in blocks[0]] == [4, 4, 1]
+    for first, second in zip(*blocks, strict=True):
+        assert first.data_ptr() == second.data_ptr()
+    assert torch.equal(torch.cat(blocks[0]), signatures(past).double())
+    assert torch.equal(torch.cat(list(stack.blocks(past, [1, 3, 8]))), rows_of_each(past, 1, 3, 8))
+    assert reader.read == list(range(9))
+
+
+def rows_of_each(past: list[PastSession], *places: int) -> Tensor:
+    return signatures([past[place] for place in places]).double()
 
 
 def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> None:

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, Objective, cross_entropy
 from ebbflow.core.dense import OutputSlopes, add_gradient, forward, layer_views
+from ebbflow.core.errors import HookError
+from ebbflow.core.evaluate import Score, evaluate
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.objectives import Contrast, Distillation, TaskLoss
 from ebbflow.core.slopes import Compared, slopes
 from ebbflow.core.tasks import TASKS
-from ebbflow.core.types import Examples, Model, Output, Pixels, State
+from ebbflow.core.types import Examples, Model, ModelState, Output, Pixels, State
 from ebbflow.engines import Sequential, Vectorised
 from ebbflow.engines import dense as module
 from ebbflow.engines.dense import aligned, why_not_dense
@@ -440,6 +442,85 @@ def test_other_tasks_have_their_own_losses(task: str, fused: bool) -> None:
     who, at = cohort(MANY[:6]), lane(MLP, algorithm)
     ours = trained(MLP, [at], who, data, fused=fused)[0]
     assert_agree(ours, reference(MLP, at, who, data), at)
+
+
+# --- evaluation ----------------------------------------------------------------------------------
+
+
+def scored(model: Model, states: list[ModelState], test: Examples, *, fused: bool) -> list[Score]:
+    engine = Vectorised(model, examples(SHAPE_OF[model.name]), RECIPE, workers=2, fused=fused)
+    try:
+        return engine.evaluate(states, test)()
+    finally:
+        engine.close()
+
+
+SHAPE_OF: dict[str, tuple[int, ...]] = {"mlp": SHAPE, "layered": (37,)}
+
+
+@both
+@given(
+    samples=st.integers(1, 5000),
+    tanh=st.booleans(),
+    bias=st.booleans(),
+    norm=st.booleans(),
+    drop=st.sampled_from([0.0, 0.5]),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_model_scores_as_it_does_with_the_reference(
+    fused: bool, samples: int, tanh: bool, bias: bool, norm: bool, drop: float
+) -> None:
+    """Nothing is dropped, and running statistics are used and left as they are."""
+    activation = nn.Tanh if tanh else nn.ReLU
+    model = layered((37, 19, CLASSES), activation, bias=bias, norm=norm, drop=drop)
+    draw = torch.Generator().manual_seed(samples)
+    x = torch.randn(samples, 37, generator=draw)
+    test = Examples(x, torch.randint(CLASSES, (samples,), generator=draw))
+    states = [
+        ModelState(
+            torch.randn(model.layout.total, generator=draw),
+            0.5 + torch.rand(model.buffer_layout.total, generator=draw),
+        )
+        for _ in range(3)
+    ]
+    before = [state.buffers.clone() for state in states]
+    for state, found in zip(states, scored(model, states, test, fused=fused), strict=True):
+        wanted = evaluate(model, state, test)
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
+        # Two scores that are equal but for rounding may change places.
+        assert abs(found.accuracy - wanted.accuracy) * samples <= 100
+    assert all(torch.equal(a.buffers, b) for a, b in zip(states, before, strict=True))
+
+
+@both
+def test_pictures_are_prepared_before_they_are_scored(fused: bool) -> None:
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randint(0, 256, (400, *SHAPE), generator=draw, dtype=torch.uint8)
+    test = Examples(x, torch.randint(CLASSES, (400,), generator=draw), Pixels((0.5,), (0.25,)))
+    state = MLP.initial(draw)
+    (found,) = scored(MLP, [state], test, fused=fused)
+    assert found.loss == pytest.approx(evaluate(MLP, state, test).loss, rel=1e-5)
+
+
+@built
+@pytest.mark.parametrize(("columns", "kind"), [(60, torch.float32), (64, torch.float64)])
+def test_the_kernel_reads_no_test_samples_of_another_size_or_type(
+    columns: int, kind: torch.dtype
+) -> None:
+    test = Examples(torch.zeros(8, columns, dtype=kind), torch.zeros(8, dtype=torch.int64))
+    state = MLP.initial(torch.Generator().manual_seed(2))
+    with pytest.raises(HookError, match=r"evaluation: .*(dtype|shapes)"):
+        scored(MLP, [state], test, fused=True)
+
+
+@built
+def test_a_scoring_kernel_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = native.library()
+    assert found is not None
+    monkeypatch.setattr(found, "ebbflow_dense_scores", lambda *given: 1)
+    test = Examples(examples().x, examples().y)
+    with pytest.raises(Exception, match="memory"):
+        scored(MLP, [MLP.initial(torch.Generator().manual_seed(2))], test, fused=True)
 
 
 # --- who is not trained here ---------------------------------------------------------------------

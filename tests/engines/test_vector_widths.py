@@ -17,8 +17,9 @@ from torch import nn
 
 from ebbflow.algorithms import ALGORITHMS
 from ebbflow.core.algorithm import Algorithm
+from ebbflow.core.evaluate import Score
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
-from ebbflow.core.types import Examples, Model
+from ebbflow.core.types import Examples, Model, ModelState
 from ebbflow.engines import Vectorised, native
 from ebbflow.engines.native import dense, loading
 from ebbflow.models import from_module, softmax
@@ -49,6 +50,15 @@ def trained(model: Model, data: Examples, recipe: Recipe, lanes: list[Lane], who
         engine = Vectorised(model, data, recipe, workers=1)
         try:
             return engine(lanes, who)
+        finally:
+            engine.close()
+
+
+def scored(model: Model, data: Examples, state: ModelState, capability: str) -> list[Score]:
+    with vectors_of(capability):
+        engine = Vectorised(model, data, Recipe(), workers=1)
+        try:
+            return engine.evaluate([state], data)()
         finally:
             engine.close()
 
@@ -111,11 +121,13 @@ def test_softmax_regression(
 
 @wide
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(2, 19), sizes, recipes, names,
+    st.integers(1, 70), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(2, 19),
+    sizes, recipes, names,
     st.sampled_from([nn.ReLU, nn.Tanh]), st.sampled_from([0.0, 0.4]), st.booleans(),
 )  # fmt: skip
 @settings(max_examples=30, deadline=None)
 def test_dense_networks(
+    inputs: int,
     hidden: list[int],
     classes: int,
     steps: list[list[int]],
@@ -130,7 +142,7 @@ def test_dense_networks(
 
     def build() -> nn.Module:
         layers: list[nn.Module] = []
-        before = 30
+        before = inputs
         for width in hidden:
             layers += [nn.Linear(before, width), *[nn.BatchNorm1d(width)] * norm, activation()]
             layers += [nn.Dropout(drop)] * bool(drop)
@@ -138,8 +150,11 @@ def test_dense_networks(
         return nn.Sequential(*layers, nn.Linear(before, classes))
 
     model = from_module(build, "layered")
-    data = examples((30,), classes)
+    data = examples((inputs,), classes)
     assert_same(model, data, recipe, algorithms(model, chosen), cohort(steps))
+    state = model.initial(torch.Generator().manual_seed(1))
+    narrow, wider = (scored(model, data, state, width) for width in ("AVX2", "AVX512"))
+    assert narrow == wider
 
 
 @pytest.mark.skipif(

@@ -69,9 +69,14 @@ def count(model: Model, state: ModelState, test: Examples, rows: range) -> Tally
     return tally(model.task, *_outputs(model, state, test, rows))
 
 
+def tested_rows(test: Examples, rows: range) -> tuple[Tensor, Tensor]:
+    """Return some rows of a test set as a model reads them, and the truth."""
+    return prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
+
+
 def _outputs(model: Model, state: ModelState, test: Examples, rows: range) -> tuple[Tensor, Tensor]:
     """Return the outputs for some rows of a test set, and the truth."""
-    x, y = prepared(test.x[rows.start : rows.stop], test.pixels), test.y[rows.start : rows.stop]
+    x, y = tested_rows(test, rows)
     with torch.no_grad():
         output, _ = model.forward(state.theta, state.buffers, x, None, False)
     return output.logits, y

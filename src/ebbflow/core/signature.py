@@ -9,6 +9,7 @@ of G depends on the rate, the model and the steps, and can be 0.003 or 30.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -80,59 +81,78 @@ DISTANCES: dict[str, Distance] = {
 # --- from one signature to many ------------------------------------------------------------------
 
 
-def raw_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
-    """Return `raw` distances to every one of ``rows [n, P]``."""
-    apart: Tensor = torch.linalg.vector_norm(rows.sub_(a.double()), dim=1)
-    return apart
+class ToAll(NamedTuple):
+    """A distance from one signature to many that have been brought into its form once and for all.
+
+    Attributes:
+        form: A signature in float64, as the distance compares it.
+        apart: Distances from one signature to the rows of a matrix, all of them in that form.
+    """
+
+    form: Callable[[Tensor, Layout], Tensor]
+    apart: Callable[[Tensor, Tensor, Layout], Tensor]
 
 
-def per_tensor_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
-    """Return `per_tensor` distances to every one of ``rows [n, P]``."""
+def _length(rows: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths
+
+
+def _compared(layout: Layout) -> list[slice]:
+    """Return where the tensors lie that `per_tensor` compares, once the biases are left out."""
+    sizes = [
+        where.stop - where.start for name, where in layout.slices().items() if "bias" not in name
+    ]
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _form_per_tensor(v: Tensor, layout: Layout) -> Tensor:
+    parts = [
+        _unit(v[where].double()) for name, where in layout.slices().items() if "bias" not in name
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def _apart_per_tensor(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     total = torch.zeros(len(rows), dtype=torch.float64)
     count = torch.zeros(len(rows), dtype=torch.float64)
-    for name, where in layout.slices().items():
-        if "bias" in name:
-            continue
-        left, right = a[where].double(), rows[:, where]
-        norm, norms = torch.linalg.vector_norm(left), torch.linalg.vector_norm(right, dim=1)
-        # Where both are zero, nothing is added.
-        total += torch.linalg.vector_norm(_units(right, norms).sub_(_unit(left, norm)), dim=1)
-        count += (norms > 0) | (norm > 0)
+    for where in _compared(layout):
+        apart = _length(rows[:, where] - a[where])
+        total += apart
+        # A tensor is one unit long or zero; where it is zero in both, nothing is counted.
+        count += 1.0 if a[where].any() else apart > 0
     return total / count.clamp(min=1)
 
 
-def normalised_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
-    """Return `normalised` distances to every one of ``rows [n, P]``."""
-    apart: Tensor = torch.linalg.vector_norm(_units(rows).sub_(_unit(a.double())), dim=1)
-    return apart
+def _apart_inner_product(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    apart = 1.0 - rows @ a
+    return apart if a.any() else torch.where(rows.any(1), apart, 0.0)
 
 
-def inner_product_to_all(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
-    """Return `inner_product` distances to every one of ``rows [n, P]``."""
-    some = rows.any(1)
-    apart = 1.0 - _units(rows) @ _unit(a.double())
-    return apart if a.any() else torch.where(some, apart, 0.0)
+def _apart_by_length(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    return _length(rows - a)
 
 
-def _units(rows: Tensor, norms: Tensor | None = None) -> Tensor:
-    """Bring the rows to unit length, and return them."""
-    norms = torch.linalg.vector_norm(rows, dim=1) if norms is None else norms
-    return rows.div_(torch.where(norms > 0, norms, 1.0).unsqueeze(1))
+def _form_unit(v: Tensor, layout: Layout) -> Tensor:
+    return _unit(v.double())
 
 
-TO_ALL: dict[str, Callable[[Tensor, Tensor, Layout], Tensor]] = {
-    "per_tensor": per_tensor_to_all,
-    "raw": raw_to_all,
-    "normalised": normalised_to_all,
-    "inner_product": inner_product_to_all,
+TO_ALL: dict[str, ToAll] = {
+    "per_tensor": ToAll(_form_per_tensor, _apart_per_tensor),
+    "raw": ToAll(lambda v, layout: v.double(), _apart_by_length),
+    "normalised": ToAll(_form_unit, _apart_by_length),
+    "inner_product": ToAll(_form_unit, _apart_inner_product),
 }
-"""Distances from one signature to the rows of a matrix, which is float64 and overwritten: those of
-`DISTANCES` up to rounding, and many times sooner where signatures are short."""
+"""The distances of `DISTANCES` to many signatures: the same up to rounding, and many times sooner
+where signatures are short."""
 
 
 def distances_to_all(name: str, a: Tensor, blocks: Iterable[Tensor], layout: Layout) -> list[float]:
-    """Return the distances from one signature to the rows of several matrices, overwriting them."""
-    return [apart for rows in blocks for apart in TO_ALL[name](a, rows, layout).tolist()]
+    """Return the distances from a signature to the rows of matrices in the form of `ToAll`."""
+    to_all = TO_ALL[name]
+    one = to_all.form(a, layout)
+    return [apart for rows in blocks for apart in to_all.apart(one, rows, layout).tolist()]
 
 
 def similarity_weights(distances: Sequence[float], scale: float) -> NDArray[np.float64]:

@@ -73,33 +73,46 @@ class Stack:
     ) -> Iterator[Tensor]:
         """Yield the vectors of the entries at these places, a few rows at a time, in their order.
 
-        Without ``places``, those of all entries. Rows are copies in double precision, which may be
-        changed; the next ones take their place. How many come together depends on nothing but the
-        length of a vector.
+        Without ``places``, those of all entries. Rows are in double precision, and not to be
+        changed; the next ones may take their place. How many come together depends on nothing but
+        the length of a vector.
         """
         places = range(len(entries)) if places is None else places
         if not places:
             return
         self._hold(entries)
-        copies = self._copies
-        if copies is None:
-            copies = _mapped(self._step, self._length, torch.float64)
-            if copies.nbytes <= _BLOCK_BYTES:
-                self._copies = copies
+        copies: Tensor | None = None
         for first in range(0, len(places), self._step):
             some = places[first : first + self._step]
-            self._copy(entries, some, copies)
+            held = self._held(some)
+            if held is not None and held.dtype == torch.float64:
+                yield held
+                continue
+            if copies is None:
+                copies = self._room_for_copies()
+            if held is not None:
+                copies[: len(some)] = held
+            else:
+                for copy, place in zip(copies, some, strict=False):
+                    copy.copy_(self._row(entries, place))
             yield copies[: len(some)]
 
-    def _copy(self, entries: Sequence[PastSession], places: Sequence[int], copies: Tensor) -> None:
+    def _held(self, places: Sequence[int]) -> Tensor | None:
+        """Return the vectors at these places, if they are held and lie beside each other."""
         first, last, count = places[0], places[-1], len(places)
         block, row = divmod(first, self._step)
         in_turn = last - first == count - 1 and row + count <= self._step
-        if in_turn and last < len(self._entries):
-            copies[:count] = self._blocks[block][row : row + count]
-            return
-        for copy, place in zip(copies, places, strict=False):
-            copy.copy_(self._row(entries, place))
+        if not in_turn or last >= len(self._entries):
+            return None
+        return self._blocks[block][row : row + count]
+
+    def _room_for_copies(self) -> Tensor:
+        if self._copies is not None:
+            return self._copies
+        copies = _mapped(self._step, self._length, torch.float64)
+        if copies.nbytes <= _BLOCK_BYTES:
+            self._copies = copies
+        return copies
 
     def _row(self, entries: Sequence[PastSession], place: int) -> Tensor:
         if place >= len(self._entries):

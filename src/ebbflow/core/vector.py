@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,7 @@ def counting(weights: Sequence[float]) -> list[int]:
     >>> counting([0.5, 0.0, 1e-30, 0.7, -0.2])
     [0, 3, 4]
     """
-    return [place for place, weight in enumerate(weights) if abs(weight) > NEGLIGIBLE]
+    return np.flatnonzero(np.abs(np.asarray(weights)) > NEGLIGIBLE).tolist()
 
 
 def mix(models: Iterable[ModelState], weights: Sequence[float]) -> ModelState:

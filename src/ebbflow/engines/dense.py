@@ -21,6 +21,7 @@ from torch import Tensor
 from ebbflow.core import vector
 from ebbflow.core.algorithm import Affine, LocalRun, Upload, cross_entropy, weighted_upload
 from ebbflow.core.batching import Feed, first
+from ebbflow.core.evaluate import Tally, tally, tested_rows
 from ebbflow.core.local import Cohort, Lane, Recipe, step_sum
 from ebbflow.core.slopes import Compared, slopes
 from ebbflow.core.types import (
@@ -31,6 +32,7 @@ from ebbflow.core.types import (
     Indices,
     Linear,
     Model,
+    ModelState,
     Output,
     State,
     Theta,
@@ -78,6 +80,7 @@ class DenseLayers:
         network = model.hints.dense
         examples = feed.examples
         self.feed = feed
+        self._task = model.task
         self.recipe = recipe
         # Rows that are ready are gathered as they lie in the data; others are made by the feed.
         plain = examples.pixels is None and examples.x.is_contiguous()
@@ -114,6 +117,25 @@ class DenseLayers:
         if lane.shared.theta.dtype != self._dtype:
             return f"the model is {lane.shared.theta.dtype} and the samples are {self._dtype}"
         return ""
+
+    def counting(
+        self, models: Sequence[ModelState], test: Examples
+    ) -> Callable[[ModelState, range], Tally] | None:
+        """Return what counts the rows of a test set with a model; None if the kernel cannot."""
+        passes = self.passes
+        kinds = {model.theta.dtype for model in models}
+        kinds.add(torch.float32 if test.pixels is not None else test.x.dtype)
+        if not isinstance(passes, KernelPasses) or kinds != {torch.float32} or test.x.is_cuda:
+            return None
+        if math.prod(test.x.shape[1:]) != passes.kernel.inputs:  # the kernel checks no bounds
+            return None
+
+        def counted(model: ModelState, rows: range) -> Tally:
+            x, y = tested_rows(test, rows)
+            outputs = passes.tested(*model, x.flatten(1))
+            return tally(self._task, outputs, y)
+
+        return counted
 
     def leaves(
         self, pool: Executor, windows: Iterable[range], lanes: Sequence[Lane], cohort: Cohort

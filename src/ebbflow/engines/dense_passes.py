@@ -90,10 +90,17 @@ class KernelPasses:
         values, scores, features = self.kernel.forward(
             theta, buffers, batch.x, batch.noise, train=train
         )
-        if self.zero_first:
-            logits = torch.cat([torch.zeros_like(scores[:, :1]), scores], 1)
-            return Output(logits, logits if features is scores else features), values
-        return Output(scores, features), values
+        logits = self._with_zero(scores)
+        return Output(logits, logits if features is scores else features), values
+
+    def tested(self, theta: Theta, buffers: Buffers, x: Tensor) -> Tensor:
+        """Return the outputs for samples ``x [., inputs]`` that are not trained on."""
+        return self._with_zero(self.kernel.scores(theta, buffers, x))
+
+    def _with_zero(self, scores: Tensor) -> Tensor:
+        if not self.zero_first:
+            return scores
+        return torch.cat([torch.zeros_like(scores[:, :1]), scores], 1)
 
     def move(self, batch: DenseBatch, kept: Tensor, slopes: OutputSlopes, motion: Motion) -> None:
         """Go back through all layers and move each of them on the way."""

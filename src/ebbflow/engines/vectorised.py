@@ -258,6 +258,8 @@ class Vectorised:
         self, models: Sequence[ModelState], test: Examples
     ) -> Callable[[ModelState, range], Tally]:
         """Return what counts the rows of one part with one model."""
+        if self._dense is not None and (counting := self._dense.counting(models, test)) is not None:
+            return counting
         return lambda model, rows: count(self.model, model, test, rows)
 
     @staticmethod

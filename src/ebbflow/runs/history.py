@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -27,7 +27,7 @@ from ebbflow.runs.records import (
     KEPT_NAME,
     MANIFEST,
     RESTORE,
-    canonical,
+    manifest_entry,
     read_manifest,
     session_file,
     write_manifest,
@@ -244,7 +244,10 @@ class Store:
         self.folder = folder
         self._shape = _Shape(layout, buffer_layout, plan)
         self._listed: dict[str, dict[str, Any]] | None = None
-        self._texts: dict[str, str] = {}  # of the manifest's entries, so that each is made once
+        # Of a long past, nothing is made again for the sake of one more session: these are the
+        # texts of the manifest's entries, and the numbers of the sessions among them.
+        self._texts: dict[str, str] = {}
+        self._numbers: set[int] = set()
 
     def write(self, entry: PastSession, **facts: Any) -> PastSession:
         """Save one past session, with facts about it for the manifest.
@@ -298,13 +301,13 @@ class Store:
         """Delete the entries of all other sessions."""
         sessions = set(sessions)
         files = self._known_files()
+        if self._numbers <= sessions:
+            return
         kept = {
             name: facts
             for name, facts in files.items()
             if "session" not in facts or facts["session"] in sessions
         }
-        if len(kept) == len(files):
-            return
         # The manifest first: an unlisted file is harmless, a listed one that is missing is not.
         self._write_manifest(kept)
         for name in files.keys() - kept.keys():
@@ -361,13 +364,24 @@ class Store:
         make_folder(self.folder)
         digest = write_atomically(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
-        self._texts.pop(name, None)
-        self._write_manifest(self._known_files() | {name: about})
+        files = self._known_files()
+        grows = len(self._texts) == len(files) > 0 and name > next(reversed(files))
+        if not grows:
+            self._texts.pop(name, None)
+            self._write_manifest(files | {name: about})
+            return digest
+        # At its end, as usual.
+        files[name] = about
+        self._texts[name] = manifest_entry(name, about)
+        self._numbers |= _numbers_of(about)
+        write_manifest(self.folder, self._texts.values())
         return digest
 
     def _files(self) -> dict[str, dict[str, Any]]:
-        self._listed, self._texts = read_manifest(self.folder), {}
-        return dict(self._listed)
+        files = read_manifest(self.folder)
+        self._list(files)
+        self._texts = {}
+        return dict(files)
 
     def _known_files(self) -> dict[str, dict[str, Any]]:
         """Return the manifest as this store has read or written it last.
@@ -378,10 +392,19 @@ class Store:
         return self._files() if self._listed is None else self._listed
 
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
-        files = dict(sorted(files.items()))
-        self._texts = {name: self._texts.get(name) or canonical(files[name]) for name in files}
-        write_manifest(self.folder, self._texts)
-        self._listed = files
+        files, texts = dict(sorted(files.items())), self._texts
+        self._texts = {n: texts.get(n) or manifest_entry(n, files[n]) for n in files}
+        write_manifest(self.folder, self._texts.values())
+        self._list(files)
+
+    def _list(self, files: dict[str, dict[str, Any]]) -> None:
+        """Take note of what the manifest lists."""
+        self._listed, self._numbers = files, set().union(*map(_numbers_of, files.values()))
+
+
+def _numbers_of(facts: Mapping[str, Any]) -> set[int]:
+    """Return the number of the session that a file of a manifest holds, if it holds one."""
+    return {facts["session"]} if "session" in facts else set()
 
 
 def _sketch_names(plan: sketch.SketchPlan) -> tuple[str, str]:

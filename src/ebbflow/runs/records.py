@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -305,13 +305,18 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def write_manifest(folder: Path, files: Mapping[str, str]) -> None:
-    """Write a sealed manifest from the `canonical` text of each file's facts, ordered by name.
+def manifest_entry(name: str, facts: Mapping[str, Any]) -> str:
+    """Return the text of one file in a manifest."""
+    return f'"{name}":{canonical(facts)}'
+
+
+def write_manifest(folder: Path, entries: Iterable[str]) -> None:
+    """Write a sealed manifest from its entries (see `manifest_entry`), ordered by name.
 
     One is written after every session, with all of a past that may be long.
     """
-    entries = ",".join(f'"{name}":{facts}' for name, facts in files.items())
-    _write_with_digest(folder / MANIFEST, f'{{"files":{{{entries}}},"version":{VERSION}}}')
+    text = f'{{"files":{{{",".join(entries)}}},"version":{VERSION}}}'
+    _write_with_digest(folder / MANIFEST, text)
 
 
 def read_rounds(folder: Path) -> list[Round]:

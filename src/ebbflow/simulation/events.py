@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from ebbflow.core import counters, vector
@@ -144,9 +145,9 @@ def _by_device(reached: FinalScores) -> dict[str, Any]:
 def _stored(world: World, track: Track) -> Stored:
     # At s = P the pilot sessions' models have just been averaged and deleted.
     temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
-    starts = sum(session.started for session in track.past)
+    starts = sum(map(attrgetter("started"), track.past))
     models = len(track.past) + starts + (track.pilot is not None)
-    signatures = sum(session.signed for session in track.past)
+    signatures = sum(map(attrgetter("signed"), track.past))
     sizes = world.model.layout.total, world.model.buffer_layout.total
     return Stored(models, signatures, counters.stored_bytes(models, signatures, *sizes), temporary)
 

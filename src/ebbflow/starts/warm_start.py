@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -46,7 +47,12 @@ def warm_start(
     def sketches(layout: Layout) -> sketch.SketchTable:
         return sketch.SketchTable(sketch.plan(layout, distance))
 
-    signatures, models = Stack(lambda session: session.required_signature), PastModels()
+    @cache
+    def forms(layout: Layout) -> Stack:
+        form = TO_ALL[distance].form
+        return Stack(lambda session: form(session.required_signature, layout))
+
+    models = PastModels()
 
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
@@ -58,25 +64,29 @@ def warm_start(
         def measure(i: int) -> float:
             return DISTANCES[distance](displacement, past[i].required_signature, layout)
 
+        near: Sequence[int] = range(len(past))  # those to which the distance is measured
         if signature == "exact" and is_long(past) and distance in TO_ALL:
-            blocks = signatures.blocks(past)
-            distances = dict(enumerate(distances_to_all(distance, displacement, blocks, layout)))
+            blocks = forms(layout).blocks(past)
+            distances = distances_to_all(distance, displacement, blocks, layout)
         elif signature == "exact":
-            distances = {i: measure(i) for i in range(len(past))}
+            distances = [measure(i) for i in near]
         else:
             bounds = sketches(layout).lower_bounds(displacement, past)
-            distances = dict(sorted(sketch.nearest_first(bounds, measure, scale).items()))
-        weights = dict.fromkeys(range(len(past)), 0.0)
-        measured = similarity_weights(list(distances.values()), scale).tolist()
-        weights |= zip(distances, measured, strict=True)
+            measured = sketch.nearest_first(bounds, measure, scale)
+            near = sorted(measured)
+            distances = [measured[i] for i in near]
+        weights = [0.0] * len(past)
+        for i, weight in zip(near, similarity_weights(distances, scale).tolist(), strict=True):
+            weights[i] = weight
         # Only models with a weight are read, a few at a time: the past may be larger than memory.
-        counting = vector.counting(list(weights.values()))
+        counting = vector.counting(weights)
+        numbers = [session.number for session in past]
         return StartingPoint(
             models.mixture(past, counting, [weights[i] for i in counting]),
-            {past[i].number: weight for i, weight in weights.items()},
-            {past[i].number: apart for i, apart in distances.items()},
+            dict(zip(numbers, weights, strict=True)),
+            dict(zip([numbers[i] for i in near], distances, strict=True)),
             displacement,
-            warnings=_warnings(list(weights.values()), scale, distance),
+            warnings=_warnings(weights, scale, distance),
         )
 
     return Start(choose, sketch_distance=distance if signature == "sketch" else None)

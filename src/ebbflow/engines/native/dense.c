@@ -16,40 +16,43 @@
 
 #ifdef __AVX512F__
 #define EXPORTED(name) name##_avx512
-#define WIDE 16 /* numbers in a vector */
-#define ROWS 12 /* of a tile: as many as there are registers for, with what is multiplied */
-#define FOR_ROWS(count, call)                                                                      \
+#define WIDE 16  /* numbers in a vector */
+#define ROWS 12  /* of a tile: as many as there are registers for, with what is multiplied */
+#define PANELS 2 /* of a tile: what is read of one factor is used for both */
+#define FOR_ROWS(count, call, n)                                                                   \
     switch (count) {                                                                               \
-    case 12: call(12); break;                                                                      \
-    case 11: call(11); break;                                                                      \
-    case 10: call(10); break;                                                                      \
-    case 9: call(9); break;                                                                        \
-    case 8: call(8); break;                                                                        \
-    case 7: call(7); break;                                                                        \
-    case 6: call(6); break;                                                                        \
-    case 5: call(5); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    case 3: call(3); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    default: call(1);                                                                              \
+    case 12: call(12, n); break;                                                                   \
+    case 11: call(11, n); break;                                                                   \
+    case 10: call(10, n); break;                                                                   \
+    case 9: call(9, n); break;                                                                     \
+    case 8: call(8, n); break;                                                                     \
+    case 7: call(7, n); break;                                                                     \
+    case 6: call(6, n); break;                                                                     \
+    case 5: call(5, n); break;                                                                     \
+    case 4: call(4, n); break;                                                                     \
+    case 3: call(3, n); break;                                                                     \
+    case 2: call(2, n); break;                                                                     \
+    default: call(1, n);                                                                           \
     }
 #else
 #define EXPORTED(name) name
 #define WIDE 8
 #define ROWS 6
-#define FOR_ROWS(count, call)                                                                      \
+#define PANELS 1
+#define FOR_ROWS(count, call, n)                                                                   \
     switch (count) {                                                                               \
-    case 6: call(6); break;                                                                        \
-    case 5: call(5); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    case 3: call(3); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    default: call(1);                                                                              \
+    case 6: call(6, n); break;                                                                     \
+    case 5: call(5, n); break;                                                                     \
+    case 4: call(4, n); break;                                                                     \
+    case 3: call(3, n); break;                                                                     \
+    case 2: call(2, n); break;                                                                     \
+    default: call(1, n);                                                                           \
     }
 #endif
 
-#define COLUMNS 16 /* of a tile */
-#define VECTORS (COLUMNS / WIDE)
+#define COLUMNS 16 /* of a panel */
+#define PARTS (COLUMNS / WIDE)
+#define VECTORS (PANELS * PARTS) /* of a tile's row */
 #define DEPTH 256 /* of a sum before the next tile: this much of a panel stays in the first cache */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -94,23 +97,40 @@ INLINE void store(float *to, vec value) { *(vec *)to = value; }
 INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t panels_of(int64_t samples) { return (samples + COLUMNS - 1) / COLUMNS; }
 
-/* sums += a b: rows of a are `row` apart, its columns `step`, and `jump` after every 16th. */
-INLINE void multiply(const int count, const float *a, int64_t row, int64_t step, int64_t jump,
-                     const float *b, int64_t depth, tile *sums) {
-    tile s = *sums;
+/* Where a vector of a tile's row lies, if its panels are `apart`. */
+INLINE int64_t place_of(int vector, int64_t apart) {
+    return vector / PARTS * apart + vector % PARTS * WIDE;
+}
+
+/* sums += a b: rows of a are `row` apart, its columns `step`, and `jump` after every 16th. Of b
+ * there are so many panels, `apart` from each other. */
+INLINE void multiply(const int count, const int panels, const float *a, int64_t row, int64_t step,
+                     int64_t jump, const float *b, int64_t apart, int64_t depth, tile *sums) {
+    tile s;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < panels * PARTS; j++) s.at[i][j] = sums->at[i][j];
     for (int64_t from = 0; from < depth; from += COLUMNS, a += jump) {
         const int64_t length = smaller(COLUMNS, depth - from);
         const float *at = a;
         for (int64_t k = 0; k < length; k++, at += step, b += COLUMNS) {
             vec right[VECTORS];
-            for (int j = 0; j < VECTORS; j++) right[j] = load(b + j * WIDE);
+            for (int j = 0; j < panels * PARTS; j++) right[j] = load(b + place_of(j, apart));
 #pragma GCC unroll 12
             for (int i = 0; i < count; i++)
-                for (int j = 0; j < VECTORS; j++) s.at[i][j] += at[i * row] * right[j];
+                for (int j = 0; j < panels * PARTS; j++) s.at[i][j] += at[i * row] * right[j];
         }
     }
-    *sums = s;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < panels * PARTS; j++) sums->at[i][j] = s.at[i][j];
 }
+
+/* The tiles of all rows of a factor, for one panel or for as many as a tile has room for: `call`
+ * is a macro of the number of rows in a tile and of panels, and reads where the tile begins. */
+#define ALL_TILES(rows, panels, call)                                                              \
+    for (int64_t first = 0; first < rows; first += ROWS) {                                         \
+        if (panels < PANELS) { FOR_ROWS(smaller(ROWS, rows - first), call, 1) }                    \
+        else { FOR_ROWS(smaller(ROWS, rows - first), call, PANELS) }                               \
+    }
 
 INLINE vec rectified(vec x) {
     ivec below = x <= (vec){0}; /* false for NaN, which stays what it is */
@@ -135,66 +155,73 @@ INLINE vec pulled(vec slope, vec after, int64_t activation) {
     return activation == TANH ? slope * (1.0f - after * after) : slope;
 }
 
-INLINE void forward_tile(const int count, const layer *l, const float *theta, int64_t first,
-                         const float *in, int64_t from, int64_t depth, float *out) {
+INLINE void forward_tile(const int count, const int panels, const layer *l, const float *theta,
+                         int64_t first, const float *in, int64_t from, int64_t depth, float *out) {
     const float *weight = theta + l->weight + first * l->inputs + from;
+    const int64_t apart = l->outputs * COLUMNS;
     const int last = from + depth == l->inputs;
-    tile s = {{{{0}}}};
+    tile s;
+    out += first * COLUMNS;
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < VECTORS; j++) {
-            if (from) s.at[i][j] = load(out + i * COLUMNS + j * WIDE);
-            else if (l->bias >= 0) s.at[i][j] += theta[l->bias + first + i];
+        for (int j = 0; j < panels * PARTS; j++) {
+            if (from) s.at[i][j] = load(out + i * COLUMNS + place_of(j, apart));
+            else s.at[i][j] = (vec){0} + (l->bias >= 0 ? theta[l->bias + first + i] : 0.0f);
         }
-    multiply(count, weight, l->inputs, 1, COLUMNS, in + from * COLUMNS, depth, &s);
+    multiply(count, panels, weight, l->inputs, 1, COLUMNS, in + from * COLUMNS,
+             l->inputs * COLUMNS, depth, &s);
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < VECTORS; j++) {
+        for (int j = 0; j < panels * PARTS; j++) {
             vec value = s.at[i][j];
             if (last) value = activated(value, l->activation);
-            store(out + i * COLUMNS + j * WIDE, value);
+            store(out + i * COLUMNS + place_of(j, apart), value);
         }
 }
 
 static void forward_layer(const layer *l, const float *theta, const float *in, int64_t panels,
                           float *out) {
-    for (int64_t p = 0; p < panels; p++)
+    for (int64_t p = 0; p < panels; p += PANELS) {
+        const float *panel = in + p * l->inputs * COLUMNS;
+        float *to = out + p * l->outputs * COLUMNS;
         for (int64_t from = 0; from < l->inputs; from += DEPTH) {
-            const float *panel = in + p * l->inputs * COLUMNS;
             const int64_t depth = smaller(DEPTH, l->inputs - from);
-            for (int64_t o = 0; o < l->outputs; o += ROWS) {
-                float *to = out + (p * l->outputs + o) * COLUMNS;
-#define TILE_OF(n) forward_tile(n, l, theta, o, panel, from, depth, to)
-                FOR_ROWS(smaller(ROWS, l->outputs - o), TILE_OF)
+#define TILE_OF(n, m) forward_tile(n, m, l, theta, first, panel, from, depth, to)
+            ALL_TILES(l->outputs, panels - p, TILE_OF)
 #undef TILE_OF
-            }
         }
+    }
 }
 
-INLINE void back_tile(const int count, const layer *l, const float *theta, int64_t first,
-                      const float *slope, int64_t from, int64_t depth, float *out) {
+INLINE void back_tile(const int count, const int panels, const layer *l, const float *theta,
+                      int64_t first, const float *slope, int64_t from, int64_t depth, float *out) {
     const float *weight = theta + l->weight + from * l->inputs + first;
-    tile s = {{{{0}}}};
-    if (from)
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < VECTORS; j++) s.at[i][j] = load(out + i * COLUMNS + j * WIDE);
-    multiply(count, weight, 1, l->inputs, COLUMNS * l->inputs, slope + from * COLUMNS, depth, &s);
+    const int64_t apart = l->inputs * COLUMNS;
+    tile s;
+    out += first * COLUMNS;
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < VECTORS; j++) store(out + i * COLUMNS + j * WIDE, s.at[i][j]);
+        for (int j = 0; j < panels * PARTS; j++) {
+            const float *to = out + i * COLUMNS + place_of(j, apart);
+            s.at[i][j] = from ? load(to) : (vec){0};
+        }
+    multiply(count, panels, weight, 1, l->inputs, COLUMNS * l->inputs, slope + from * COLUMNS,
+             l->outputs * COLUMNS, depth, &s);
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < panels * PARTS; j++)
+            store(out + i * COLUMNS + place_of(j, apart), s.at[i][j]);
 }
 
 /* out = W^T slope, in panels. */
 static void back_layer(const layer *l, const float *theta, const float *slope, int64_t panels,
                        float *out) {
-    for (int64_t p = 0; p < panels; p++)
+    for (int64_t p = 0; p < panels; p += PANELS) {
+        const float *panel = slope + p * l->outputs * COLUMNS;
+        float *to = out + p * l->inputs * COLUMNS;
         for (int64_t from = 0; from < l->outputs; from += DEPTH) {
-            const float *panel = slope + p * l->outputs * COLUMNS;
             const int64_t depth = smaller(DEPTH, l->outputs - from);
-            for (int64_t k = 0; k < l->inputs; k += ROWS) {
-                float *to = out + (p * l->inputs + k) * COLUMNS;
-#define TILE_OF(n) back_tile(n, l, theta, k, panel, from, depth, to)
-                FOR_ROWS(smaller(ROWS, l->inputs - k), TILE_OF)
+#define TILE_OF(n, m) back_tile(n, m, l, theta, first, panel, from, depth, to)
+            ALL_TILES(l->inputs, panels - p, TILE_OF)
 #undef TILE_OF
-            }
         }
+    }
 }
 
 INLINE void move_one(const motion *m, int64_t at, float gradient) {
@@ -215,22 +242,27 @@ INLINE void move_vector(const motion *m, int64_t at, vec gradient) {
     if (m->out) store(m->out + at, theta - m->rate * g);
 }
 
-INLINE void gradient_tile(const int count, const motion *m, int64_t at, int64_t inputs,
-                          int64_t width, const float *slope, int64_t outputs, const float *in,
+INLINE void gradient_tile(const int count, const int panels, const layer *l, const motion *m,
+                          int64_t first, int64_t k, const float *slope, const float *in,
                           int64_t samples) {
-    tile s = {{{{0}}}};
-    for (int i = 0; i < count; i++) { /* what the sums will be added to, in time */
-        __builtin_prefetch(m->velocity + at + i * inputs, 1);
-        __builtin_prefetch(m->theta + at + i * inputs, 1);
-    }
-    multiply(count, slope, COLUMNS, 1, outputs * COLUMNS, in, samples, &s);
+    const int64_t at = l->weight + first * l->inputs + k;
+    tile s;
+    for (int i = 0; i < count; i++)
+        for (int p = 0; p < panels; p++) { /* what the sums will be added to, in time */
+            for (int j = p * PARTS; j < (p + 1) * PARTS; j++) s.at[i][j] = (vec){0};
+            __builtin_prefetch(m->velocity + at + i * l->inputs + p * COLUMNS, 1);
+            __builtin_prefetch(m->theta + at + i * l->inputs + p * COLUMNS, 1);
+        }
+    multiply(count, panels, slope + first * COLUMNS, COLUMNS, 1, l->outputs * COLUMNS, in,
+             samples * COLUMNS, samples, &s);
     for (int i = 0; i < count; i++) {
-        if (width == COLUMNS) {
-            for (int j = 0; j < VECTORS; j++)
-                move_vector(m, at + i * inputs + j * WIDE, s.at[i][j]);
-        } else
-            for (int64_t k = 0; k < width; k++)
-                move_one(m, at + i * inputs + k, s.at[i][k / WIDE][k % WIDE]);
+        const int64_t row = at + i * l->inputs, width = l->inputs - k;
+        for (int j = 0; j < panels * PARTS; j++) {
+            if ((j + 1) * WIDE <= width) move_vector(m, row + j * WIDE, s.at[i][j]);
+            else
+                for (int64_t c = j * WIDE; c < width; c++)
+                    move_one(m, row + c, s.at[i][j][c - j * WIDE]);
+        }
     }
 }
 
@@ -241,16 +273,12 @@ INLINE float added(eight s) {
 /* Move W and b along slope in^T; `in` is [panel of inputs][sample][input]. */
 static void move_layer(const layer *l, const motion *m, const float *slope, const float *in,
                        int64_t samples) {
-    for (int64_t k = 0; k < l->inputs; k += COLUMNS) {
-        const float *panel = in + k * samples;
-        const int64_t width = smaller(COLUMNS, l->inputs - k);
-        for (int64_t o = 0; o < l->outputs; o += ROWS) {
-            const float *from = slope + o * COLUMNS;
-            const int64_t at = l->weight + o * l->inputs + k;
-#define TILE_OF(n) gradient_tile(n, m, at, l->inputs, width, from, l->outputs, panel, samples)
-            FOR_ROWS(smaller(ROWS, l->outputs - o), TILE_OF)
+    const int64_t panels = panels_of(l->inputs);
+    for (int64_t p = 0; p < panels; p += PANELS) {
+        const float *panel = in + p * COLUMNS * samples;
+#define TILE_OF(n, count) gradient_tile(n, count, l, m, first, p * COLUMNS, slope, panel, samples)
+        ALL_TILES(l->outputs, panels - p, TILE_OF)
 #undef TILE_OF
-        }
     }
     if (l->bias < 0) return;
     for (int64_t o = 0; o < l->outputs; o++) {
@@ -493,6 +521,34 @@ void EXPORTED(ebbflow_dense_forward)(const network *n, const float *theta, float
         values += length;
     }
     out_of_panels(in, samples, n->layers[n->count - 1].outputs, scores);
+}
+
+/* The scores of rows of x [samples, inputs] one after another, as in a test: nothing is dropped, and
+ * the buffers stay as they are. Returns 0, or 1 if there is no memory. */
+int EXPORTED(ebbflow_dense_scores)(const network *n, const float *theta, float *buffers,
+                                   const float *x, int64_t samples, float *scores) {
+    const int64_t inputs = n->layers[0].inputs, classes = n->layers[n->count - 1].outputs;
+    const int64_t block = PANELS * COLUMNS; /* read by a tile: it goes through while in the cache */
+    int64_t units = 0;
+    for (int64_t i = 0; i < n->count; i++) units += n->layers[i].outputs;
+    float *memory = malloc((size_t)(block * (inputs + units)) * sizeof(float));
+    if (!memory) return 1;
+    float *by_sample = memory, *values = by_sample + block * inputs;
+    for (int64_t first = 0; first < samples; first += block) {
+        const int64_t here = smaller(block, samples - first);
+        for (int64_t at = 0; at < here; at += COLUMNS) {
+            const float *row[COLUMNS];
+            const int64_t rows = smaller(COLUMNS, here - at);
+            for (int64_t j = 0; j < rows; j++) row[j] = x + (first + at + j) * inputs;
+            for (int64_t k = 0; k < inputs; k += COLUMNS)
+                turned_rows(row, rows, k, smaller(COLUMNS, inputs - k),
+                            by_sample + (at * inputs + k * COLUMNS));
+        }
+        EXPORTED(ebbflow_dense_forward)(n, theta, buffers, 0, by_sample, 0, here, values,
+                                        scores + first * classes, 0);
+    }
+    free(memory);
+    return 0;
 }
 
 /* A backward pass of a training pass from the loss's derivatives in the scores and, unless null, in

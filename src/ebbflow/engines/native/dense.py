@@ -130,7 +130,7 @@ def why_missing() -> str:
 
 @cache
 def _loaded() -> SimpleNamespace | str:
-    parts = ("inputs", "forward", "backward", "train")
+    parts = ("inputs", "forward", "scores", "backward", "train")
     found = loaded(*(f"ebbflow_dense_{part}" for part in parts))
     if isinstance(found, str):
         return found
@@ -143,6 +143,8 @@ def _loaded() -> SimpleNamespace | str:
         *(address, address, whole, address, address, address),
     )
     found.ebbflow_dense_forward.restype = None
+    found.ebbflow_dense_scores.argtypes = (network, address, address, address, whole, address)
+    found.ebbflow_dense_scores.restype = ctypes.c_int
     found.ebbflow_dense_backward.argtypes = (
         *(network, address, address, whole, address),
         *(address, address, ctypes.POINTER(_MotionStruct)),
@@ -250,6 +252,21 @@ class DenseKernel:
             features.data_ptr() if self.features else None,
         )
         return values, scores, features
+
+    def scores(self, theta: Tensor, buffers: Buffers, x: Tensor) -> Tensor:
+        """Return the scores of samples ``x [., inputs]`` that are not trained on."""
+        theta, buffers, x = theta.contiguous(), buffers.contiguous(), x.contiguous()
+        scores = torch.empty(len(x), self.classes)
+        if self._library.ebbflow_dense_scores(
+            self._network,
+            theta.data_ptr(),
+            buffers.data_ptr(),
+            x.data_ptr(),
+            len(x),
+            scores.data_ptr(),
+        ):
+            raise MemoryError
+        return scores
 
     def _refuse_one(self, samples: int) -> None:
         if self._normalises:
