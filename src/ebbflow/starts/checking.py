@@ -40,6 +40,9 @@ CONCAVE = 0.02
 """The part of a curvature that may be negative: each device rounds, and in a direction of its own,
 so that a sum of theirs may be several times as wrong as one of them (`mixtures.ROUNDING`)."""
 
+DIGITLESS = float(np.finfo(np.float32).tiny)
+"""Curvatures below this have no digits in 32-bit arithmetic: of devices that are all but certain."""
+
 
 def from_trusted_groups(panel: Panel, search: Callable[[Panel], Array]) -> tuple[Array, int]:
     """Return what a search finds among the groups that do not contradict themselves.
@@ -161,7 +164,7 @@ def _means(sums: Expansion) -> Expansion:
 def _concave(curvature: Array) -> Groups:
     """Return which groups claim that their loss curves downwards somewhere."""
     values = np.linalg.eigvalsh(np.nan_to_num(curvature))
-    return np.asarray(values.min(1) < -CONCAVE * np.abs(values).max(1))
+    return np.asarray(values.min(1) < -CONCAVE * np.abs(values).max(1) - DIGITLESS)
 
 
 def _contradicting(step: Array, here: Expansion, there: Expansion) -> Groups:
