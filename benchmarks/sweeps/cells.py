@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.trials import Say
 from ebbflow import experiment
@@ -53,17 +54,25 @@ def planned(folder: Path, rounds: int = 40, seeds: str = "1-3") -> SweepFolder:
     return sweep
 
 
-def single_runs(plan: SweepPlan, folder: Path, say: Say) -> dict[str, bytes]:
-    """Run every cell by itself, as `ebbflow compare` does; return what it records of its rounds."""
+class SingleRuns(NamedTuple):
+    """What every cell records of its rounds when it is run by itself, and the seconds of all."""
+
+    lines: dict[str, bytes]
+    seconds: float
+
+
+def single_runs(plan: SweepPlan, folder: Path, say: Say) -> SingleRuns:
+    """Run every cell by itself, as `ebbflow compare` does."""
     found = {}
+    began = time.monotonic()
     for cell in plan.cells:
         experiment.run(cell.config, folder / cell.name)
         found[cell.name] = (folder / cell.name / METRICS).read_bytes()
     say(f"{len(found)} single runs are there to compare with")
-    return found
+    return SingleRuns(found, time.monotonic() - began)
 
 
-def outcome(sweep: SweepFolder, single: dict[str, bytes]) -> dict[str, Any]:
+def outcome(sweep: SweepFolder, single: SingleRuns) -> dict[str, Any]:
     """Return what came of a sweep: what is done, what is equal, and what was begun how often."""
     claims, plan = Claims(sweep.path), sweep.plan()
     attempts = {cell.name: claims.attempts(cell.name) for cell in plan.cells}
@@ -72,7 +81,7 @@ def outcome(sweep: SweepFolder, single: dict[str, bytes]) -> dict[str, Any]:
         "done": sum((sweep.run_folder(cell.name) / "summary.json").exists() for cell in plan.cells),
         "equal": sum(
             (sweep.run_folder(name) / METRICS).read_bytes() == lines
-            for name, lines in single.items()
+            for name, lines in single.lines.items()
             if (sweep.run_folder(name) / METRICS).exists()
         ),
         "attempts": sum(map(len, attempts.values())),

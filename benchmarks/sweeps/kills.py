@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweeps.cells import outcome, planned, single_runs
+from benchmarks.sweeps.cells import SingleRuns, outcome, planned, single_runs
 from benchmarks.trials import Say
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.folder import SweepFolder
@@ -21,16 +21,21 @@ from ebbflow.sweeps.status import StatusReader
 
 KILLS = 3
 """How often each worker is killed."""
-LONGEST = 8.0
-"""Seconds for which a worker computes cells before it is killed, at most."""
+LONGEST = 1 / 10
+"""The part of the time of all single runs for which a worker computes before it is killed, at most.
+
+Two or three workers take longer than three times that: all kills fall into the sweep."""
 
 
 class KilledWorker(threading.Thread):
     """A worker that is killed again and again, and started once more each time."""
 
-    def __init__(self, folder: Path, draw: random.Random, kills: int, say: Say) -> None:
+    def __init__(
+        self, folder: Path, draw: random.Random, kills: int, longest: float, say: Say
+    ) -> None:
         super().__init__(daemon=True)
         self._folder, self._draw, self._left, self._say = folder, draw, kills, say
+        self._longest = longest
         self.kills: list[str] = []
 
     def run(self) -> None:
@@ -49,7 +54,7 @@ class KilledWorker(threading.Thread):
             if worker.poll() is not None:
                 return False
             time.sleep(0.02)
-        time.sleep(self._draw.uniform(0.0, LONGEST))
+        time.sleep(self._draw.uniform(0.0, self._longest))
         if worker.poll() is not None:
             return False
         children = children_of(worker.pid)
@@ -86,16 +91,20 @@ def kills(say: Say) -> list[dict[str, Any]]:
 
 
 def one_trial(
-    sweep: SweepFolder, single: dict[str, bytes], joining: int, draw: random.Random, say: Say
+    sweep: SweepFolder, single: SingleRuns, joining: int, draw: random.Random, say: Say
 ) -> dict[str, Any]:
     """Let two workers compute a sweep, killed three times each, and others join half-way."""
-    workers = [KilledWorker(sweep.path, random.Random(draw.random()), KILLS, say) for _ in range(2)]
+    longest = LONGEST * single.seconds
+    workers = [
+        KilledWorker(sweep.path, random.Random(draw.random()), KILLS, longest, say)
+        for _ in range(2)
+    ]
     began = time.monotonic()
     for worker in workers:
         worker.start()
     reader = StatusReader(sweep)
-    late = [KilledWorker(sweep.path, draw, 0, say) for _ in range(joining)]
-    while late and reader.read().counts["done"] < len(single) // 3:
+    late = [KilledWorker(sweep.path, draw, 0, longest, say) for _ in range(joining)]
+    while late and reader.read().counts["done"] < len(single.lines) // 3:
         time.sleep(0.2)
     for worker in late:
         worker.start()

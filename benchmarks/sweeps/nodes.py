@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.sweeps.cells import outcome, planned, single_runs
+from benchmarks.sweeps.cells import SingleRuns, outcome, planned, single_runs
 from benchmarks.trials import Say
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.folder import SweepFolder
@@ -30,7 +30,7 @@ def lost_node(say: Say) -> list[dict[str, Any]]:
     return [row]
 
 
-def on_two_nodes(sweep: SweepFolder, single: dict[str, bytes], say: Say) -> dict[str, Any]:
+def on_two_nodes(sweep: SweepFolder, single: SingleRuns, say: Say) -> dict[str, Any]:
     """Compute a sweep on two nodes of one core each; one is lost half-way."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300"}
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - for this trial alone
@@ -45,7 +45,7 @@ def on_two_nodes(sweep: SweepFolder, single: dict[str, bytes], say: Say) -> dict
 
         def disturb() -> None:
             reader = StatusReader(sweep)
-            while reader.read().counts["done"] < len(single) // 2:
+            while reader.read().counts["done"] < len(single.lines) // 2:
                 if ended.wait(0.2):
                     return
             # As a machine that loses its power: nothing on it is told.

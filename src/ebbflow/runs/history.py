@@ -89,42 +89,47 @@ class _File:
 
 
 class _Recent:
-    """Vectors that were read lately, up to a limit in bytes; the oldest go first.
+    """Vectors that were read twice and lately, up to a limit in bytes; the oldest go first.
 
-    A start that draws on all of a long past would otherwise open every file in every session. What
-    is kept is never given away, only copies of it.
+    A start that draws on all of a long past would otherwise open every file in every session. Of
+    what is read once, as by a start that keeps stacks of its own, nothing but its name is kept.
+    What is kept is never given away, only copies of it.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit, self._held = limit, 0
-        self._vectors: OrderedDict[tuple[str, str, str], Tensor] = OrderedDict()
+        self._vectors: OrderedDict[tuple[str, str, str], Tensor | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, file: _File, what: str, read: Callable[[], Tensor]) -> Tensor:
         """Return a vector of a file, read if need be."""
         key = str(file.path), file.digest or "", what
         with self._lock:
-            if key in self._vectors:
-                self._vectors.move_to_end(key)
-                return self._vectors[key].clone()
+            known = key in self._vectors
+            kept = self._vectors.setdefault(key, None)
+            self._vectors.move_to_end(key)
+        if kept is not None:
+            return kept.clone()
         vector = read()
-        size = vector.numel() * vector.element_size()
-        if size <= self._limit // 4:
-            with self._lock:
-                self._held += 0 if key in self._vectors else size
-                self._vectors[key] = vector
-                while self._held > self._limit:
-                    _, old = self._vectors.popitem(last=False)
-                    self._held -= old.numel() * old.element_size()
-            return vector.clone()
-        return vector
+        if not known or vector.nbytes > self._limit // 4:
+            return vector
+        with self._lock:
+            self._held += vector.nbytes - _bytes_of(self._vectors.get(key))
+            self._vectors[key] = vector
+            while self._held > self._limit:
+                _, old = self._vectors.popitem(last=False)
+                self._held -= _bytes_of(old)
+        return vector.clone()
 
     def forget(self, path: Path) -> None:
         """Let go of the vectors of a file that is deleted."""
         with self._lock:
             for key in [key for key in self._vectors if key[0] == str(path)]:
-                old = self._vectors.pop(key)
-                self._held -= old.numel() * old.element_size()
+                self._held -= _bytes_of(self._vectors.pop(key))
+
+
+def _bytes_of(kept: Tensor | None) -> int:
+    return 0 if kept is None else kept.nbytes
 
 
 _recent = _Recent(64 * 2**20)

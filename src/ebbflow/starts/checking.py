@@ -41,7 +41,7 @@ CONCAVE = 0.02
 so that a sum of theirs may be several times as wrong as one of them (`mixtures.ROUNDING`)."""
 
 DIGITLESS = float(np.finfo(np.float32).tiny)
-"""Curvatures below this have no digits in 32-bit arithmetic: of devices that are all but certain."""
+"""Curvatures below this have lost their digits in 32-bit arithmetic."""
 
 
 def from_trusted_groups(panel: Panel, search: Callable[[Panel], Array]) -> tuple[Array, int]:
