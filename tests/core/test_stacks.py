@@ -68,7 +68,7 @@ def test_rows_are_right_whatever_was_dropped_and_however_little_room_there_is(
 ) -> None:
     every = [session(z) for z in range(40)]
     # Rows of four have to fit into a quarter of the room before any is held.
-    stack = Stack(lambda past: past.required_signature, StackRoom(4 * SIZE * vectors * 4))
+    stack = Stack(lambda past: past.required_signature, StackRoom(4 * SIZE * vectors * 8))
     for chosen in (first, second, first[:5]):
         past = [every[z] for z in sorted(chosen)]
         assert torch.equal(rows_of(stack, past), signatures(past))
@@ -79,9 +79,9 @@ def test_rows_are_right_whatever_was_dropped_and_however_little_room_there_is(
         assert torch.equal(torch.cat(found) if found else torch.empty(0), wanted)
 
 
-def test_vectors_in_double_precision_are_read_where_they_lie() -> None:
+def test_rows_that_are_held_are_read_where_they_lie() -> None:
     reader, past = Reader(), [session(z) for z in range(9)]
-    stack = Stack(lambda one: reader(one).double())
+    stack = Stack(reader)
     blocks = [list(stack.blocks(past)) for _ in range(2)]
     assert [len(block) for block in blocks[0]] == [4, 4, 1]
     for first, second in zip(*blocks, strict=True):
@@ -96,7 +96,7 @@ def rows_of_each(past: list[PastSession], *places: int) -> Tensor:
 
 
 def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> None:
-    room, past = StackRoom(4 * 4 * SIZE * 4), [session(z) for z in range(1, 25)]
+    room, past = StackRoom(4 * 4 * SIZE * 8), [session(z) for z in range(1, 25)]
     reader, other = Reader(), Reader()
     stack, later = Stack(reader, room), Stack(other, room)
     rows_of(stack, past)
@@ -119,7 +119,7 @@ def test_what_finds_no_room_is_read_again_and_what_is_given_back_is_used() -> No
 
 
 def test_vectors_of_which_only_a_few_would_fit_are_not_held() -> None:
-    room = StackRoom(3 * 4 * 1000)
+    room = StackRoom(3 * 8 * 1000)
     stack = Stack(lambda past: past.required_signature, room)
     past = [session(z, 1000) for z in range(5)]
     assert torch.equal(rows_of(stack, past), signatures(past))

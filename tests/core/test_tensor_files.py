@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import write_digested
 from ebbflow.core.tensor_files import _TYPES, as_safetensors
 
 
@@ -68,7 +68,7 @@ def test_shared_and_strided_tensors_are_written_as_they_are() -> None:
 def test_a_file_can_be_mapped_and_its_digest_is_that_of_its_content(tmp_path: Path) -> None:
     tensors = {"flag": torch.tensor([True]), "w": torch.randn(1000), "n": torch.tensor([2**40])}
     path = tmp_path / "tensors.safetensors"
-    digest = write_atomically(path, as_safetensors(tensors))
+    digest = write_digested(path, as_safetensors(tensors))
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     with safe_open(path, "pt") as file:
         assert torch.equal(file.get_tensor("w"), tensors["w"])

@@ -17,12 +17,11 @@ TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
 """The names of files while they are being written."""
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) -> str:
+def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
-    The content may come in parts. Returns its SHA-256 digest in hexadecimal.
+    The content may come in parts.
     """
-    digest = hashlib.sha256()
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     parts = iter((content,) if isinstance(content, bytes) else content)
     size = 0
@@ -35,7 +34,6 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
             for part in parts:
                 size += _bytes_in(part)
                 file.write(part)
-                digest.update(part)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -43,6 +41,18 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
         partial.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_digested(path: Path, content: Iterable[bytes | memoryview]) -> str:
+    """Write a file like `write_atomically`, and return its SHA-256 digest in hexadecimal."""
+    digest = hashlib.sha256()
+
+    def passed() -> Iterator[bytes | memoryview]:
+        for part in content:
+            digest.update(part)
+            yield part
+
+    write_atomically(path, passed())
     return digest.hexdigest()
 
 

@@ -58,7 +58,8 @@ ROOM = StackRoom(STACKED_BYTES)
 class Stack:
     """One vector of each past session, in blocks of rows that are filled as the history grows.
 
-    ``read`` returns a session's vector. What finds no room is read again whenever it is needed.
+    ``read`` returns a session's vector. Rows are in double precision, as all sums over them are.
+    What finds no room is read again whenever it is needed.
     """
 
     def __init__(self, read: Callable[[PastSession], Tensor], room: StackRoom = ROOM) -> None:
@@ -66,16 +67,14 @@ class Stack:
         self._entries: list[PastSession] = []
         self._blocks: list[Tensor] = []
         self._length, self._step = 0, 0  # of a vector, and the rows of a block, once they are known
-        self._copies: Tensor | None = None
 
     def blocks(
         self, entries: Sequence[PastSession], places: Sequence[int] | None = None
     ) -> Iterator[Tensor]:
         """Yield the vectors of the entries at these places, a few rows at a time, in their order.
 
-        Without ``places``, those of all entries. Rows are in double precision, and not to be
-        changed; the next ones may take their place. How many come together depends on nothing but
-        the length of a vector.
+        Without ``places``, those of all entries. Rows are not to be changed, and the next ones may
+        take their place. How many come together depends on nothing but the length of a vector.
         """
         places = range(len(entries)) if places is None else places
         if not places:
@@ -84,17 +83,13 @@ class Stack:
         copies: Tensor | None = None
         for first in range(0, len(places), self._step):
             some = places[first : first + self._step]
-            held = self._held(some)
-            if held is not None and held.dtype == torch.float64:
+            if (held := self._held(some)) is not None:
                 yield held
                 continue
             if copies is None:
-                copies = self._room_for_copies()
-            if held is not None:
-                copies[: len(some)] = held
-            else:
-                for copy, place in zip(copies, some, strict=False):
-                    copy.copy_(self._row(entries, place))
+                copies = _mapped(self._step, self._length)
+            for copy, place in zip(copies, some, strict=False):
+                copy.copy_(self._row(entries, place))
             yield copies[: len(some)]
 
     def _held(self, places: Sequence[int]) -> Tensor | None:
@@ -105,14 +100,6 @@ class Stack:
         if not in_turn or last >= len(self._entries):
             return None
         return self._blocks[block][row : row + count]
-
-    def _room_for_copies(self) -> Tensor:
-        if self._copies is not None:
-            return self._copies
-        copies = _mapped(self._step, self._length, torch.float64)
-        if copies.nbytes <= _BLOCK_BYTES:
-            self._copies = copies
-        return copies
 
     def _row(self, entries: Sequence[PastSession], place: int) -> Tensor:
         if place >= len(self._entries):
@@ -133,34 +120,34 @@ class Stack:
             row = self._read(entry)
             self._length = row.numel()
             self._step = max(1, min(_ROWS, _BLOCK_BYTES // (8 * max(1, self._length))))
-            if len(self._entries) == len(self._blocks) * self._step and not self._another(row):
+            if len(self._entries) == len(self._blocks) * self._step and not self._another():
                 return
             block, place = divmod(len(self._entries), self._step)
             self._blocks[block][place] = row
             self._entries.append(entry)
 
-    def _another(self, row: Tensor) -> bool:
-        """Whether there was room for another block of such rows."""
-        size = self._step * row.numel() * row.element_size()
+    def _another(self) -> bool:
+        """Whether there was room for another block of rows."""
+        size = 8 * self._step * self._length
         # A few vectors of many would spare next to nothing.
         if size > self._room.limit // 4 or not self._room.taken(size):
             return False
-        block = _mapped(self._step, self._length, row.dtype)
+        block = _mapped(self._step, self._length)
         weakref.finalize(block, self._room.give_back, size)
         self._blocks.append(block)
         return True
 
 
-def _mapped(rows: int, length: int, kind: torch.dtype) -> Tensor:
+def _mapped(rows: int, length: int) -> Tensor:
     """Return a matrix with pages of its own.
 
     In the heap, what stays and what comes and goes would lie between each other, and leave holes.
     """
     size = rows * length
     if not size:
-        return torch.empty(rows, length, dtype=kind)
-    pages = mmap(-1, size * kind.itemsize)
-    return torch.frombuffer(pages, dtype=kind, count=size).view(rows, length)
+        return torch.empty(rows, length, dtype=torch.float64)
+    pages = mmap(-1, 8 * size)
+    return torch.frombuffer(pages, dtype=torch.float64, count=size).view(rows, length)
 
 
 class PastModels:

@@ -21,7 +21,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder, sha256, write_atomically
+from ebbflow.core.files import make_folder, sha256, write_digested
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import ModelState
@@ -76,7 +76,7 @@ class HistoryFolder:
         found = self._checkpoints()
         number = found[0][0] + 1 if found else 1
         path = self.path / f"checkpoint-{number:06d}.json"
-        digest = write_atomically(path.with_suffix(".safetensors"), as_safetensors(tensors))
+        digest = write_digested(path.with_suffix(".safetensors"), as_safetensors(tensors))
         lengths = {name: self._length(name) for name in (ROUNDS, EVENTS)}
         records.write_sealed(path, {**facts, "lines": lengths, "sha256": digest})
         for _, old in self._checkpoints()[_KEPT:]:

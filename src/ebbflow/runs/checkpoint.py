@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import sha256, write_atomically
+from ebbflow.core.files import sha256, write_digested
 from ebbflow.runs import records
 from ebbflow.runs.folder import RunFolder
 from ebbflow.runs.records import RESTORE
@@ -70,7 +70,7 @@ def write_checkpoint(
     number = 1 + max((_number(path) for path in paths), default=0)
     path = folder.path / f"checkpoint-{number:06d}.json"
     name = path.with_suffix(".safetensors").name
-    digest = write_atomically(folder.path / name, as_safetensors(tensors))
+    digest = write_digested(folder.path / name, as_safetensors(tensors))
     records.write_sealed(
         path,
         {

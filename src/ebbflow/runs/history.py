@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ebbflow.core import sketch, vector
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder, write_atomically
+from ebbflow.core.files import make_folder, write_digested
 from ebbflow.core.tensor_files import as_safetensors
 from ebbflow.core.types import Layout, ModelState, PastSession, Sketch
 from ebbflow.runs.plain import set_aside
@@ -367,7 +367,7 @@ class Store:
 
     def _save(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         make_folder(self.folder)
-        digest = write_atomically(self.folder / name, as_safetensors(tensors))
+        digest = write_digested(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
         files = self._known_files()
         grows = len(self._texts) == len(files) > 0 and name > next(reversed(files))

@@ -361,7 +361,7 @@ def _memory(
         "device states": sum(2 * min(limit, round(size * trained.remembered)) for size in clients),
         "history": READ_VECTORS * vector
         + (min(RECENT_BYTES, history) if in_folder else history)
-        + (min(STACKED_BYTES, history) if len(world.sessions) > LONG else 0),
+        + (min(STACKED_BYTES, 2 * history) if len(world.sessions) > LONG else 0),
         # The last checkpoint is read once more when the run has finished.
         "checkpoint": 2 * checkpoint if in_folder else 0,
         "training": _training(world, len(methods), trained.most) if on_cpu else 0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Literal
 
 from ebbflow.core import sketch, vector
@@ -57,36 +57,35 @@ def warm_start(
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
         displacement = situation.probe(pilot).theta - pilot.theta
-        past = [session for session in situation.past if session.signed]
+        past = list(filter(attrgetter("signed"), situation.past))
         if not past:
             return StartingPoint(situation.carried, signature=displacement)
 
         def measure(i: int) -> float:
             return DISTANCES[distance](displacement, past[i].required_signature, layout)
 
-        near: Sequence[int] = range(len(past))  # those to which the distance is measured
-        if signature == "exact" and is_long(past) and distance in TO_ALL:
-            blocks = forms(layout).blocks(past)
-            distances = distances_to_all(distance, displacement, blocks, layout)
-        elif signature == "exact":
-            distances = [measure(i) for i in near]
-        else:
+        numbers = list(map(attrgetter("number"), past))
+        if signature == "sketch":
             bounds = sketches(layout).lower_bounds(displacement, past)
             measured = sketch.nearest_first(bounds, measure, scale)
-            near = sorted(measured)
-            distances = [measured[i] for i in near]
-        weights = [0.0] * len(past)
-        for i, weight in zip(near, similarity_weights(distances, scale).tolist(), strict=True):
-            weights[i] = weight
+            distances = {numbers[i]: measured[i] for i in sorted(measured)}
+        elif is_long(past) and distance in TO_ALL:
+            blocks = forms(layout).blocks(past)
+            found = distances_to_all(distance, displacement, blocks, layout)
+            distances = dict(zip(numbers, found, strict=True))
+        else:
+            distances = {number: measure(i) for i, number in enumerate(numbers)}
+        found = similarity_weights(list(distances.values()), scale).tolist()
+        weights = dict.fromkeys(numbers, 0.0) | dict(zip(distances, found, strict=True))
+        each = list(weights.values())
         # Only models with a weight are read, a few at a time: the past may be larger than memory.
-        counting = vector.counting(weights)
-        numbers = [session.number for session in past]
+        counting = vector.counting(each)
         return StartingPoint(
-            models.mixture(past, counting, [weights[i] for i in counting]),
-            dict(zip(numbers, weights, strict=True)),
-            dict(zip([numbers[i] for i in near], distances, strict=True)),
+            models.mixture(past, counting, [each[i] for i in counting]),
+            weights,
+            distances,
             displacement,
-            warnings=_warnings(weights, scale, distance),
+            warnings=_warnings(each, scale, distance),
         )
 
     return Start(choose, sketch_distance=distance if signature == "sketch" else None)
