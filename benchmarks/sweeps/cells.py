@@ -45,7 +45,7 @@ seeds = "{seeds}"
 """
 
 
-def planned(folder: Path, rounds: int = 40, seeds: str = "1-3") -> SweepFolder:
+def planned(folder: Path, rounds: int = 100, seeds: str = "1-3") -> SweepFolder:
     """SweepPlan the sweep in a folder, which no worker has begun with."""
     file = folder.with_suffix(".toml")
     file.write_text(SWEEP.format(rounds=rounds, seeds=seeds))
