@@ -167,9 +167,9 @@ def test_sessions_of_several_sizes() -> None:
 
 @pytest.mark.slow
 def test_early_and_late_sessions_take_turns() -> None:
-    suite = histories.histories(1, starts=["average"], sizes=(60, 10, 3, 12))
+    suite = histories.histories(1, starts=["average"], sizes=(60, 10, 3, 12), pairs=2)
     early, late = suite.measurements
-    assert len(early.seconds) == len(late.seconds) == 3
+    assert len(early.seconds) == len(late.seconds) == 2 * 3
     assert early.memory and late.memory
     assert late.note.startswith("processor, by hundreds: ")
     assert [requirement.bound for requirement in suite.requirements] == [1.1] * 3
