@@ -200,7 +200,7 @@ def link_kill(say: Say) -> list[dict[str, Any]]:
 
 
 def node_kills(say: Say, kills: int = 10, deadline: float = 20.0) -> list[dict[str, Any]]:
-    """Kill a node in the middle of a round, start it again, and see it in the next session."""
+    """Kill a node in the middle of a round, and see it in the next session once it is back."""
     everybody = " ".join(map(str, range(NODES)))
     killed: list[dict[str, Any]] = []
     with federation(
@@ -224,8 +224,8 @@ def node_kills(say: Say, kills: int = 10, deadline: float = 20.0) -> list[dict[s
                 time.sleep(0.5)
                 here.kill(node_name(victim))
                 say(f"killed node {victim} in session {session}")
+                # Once the session is over, the driver starts the node again.
                 _wait(partial(_has_rounds, here, session, 2))
-                here.start_node(victim)
                 killed.append({"session": session, "node": victim})
 
         other = threading.Thread(target=disturb, daemon=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +21,8 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.launch import executor, host, ports, programs
 from ebbflow.flower.launch.federation_settings import SETTINGS, FederationSettings, read_settings
 from ebbflow.flower.launch.folder import FederationFolder
-from ebbflow.flower.launch.launcher import Federation, clean
+from ebbflow.flower.launch.launcher import Federation, NodeOrigin, clean
+from ebbflow.flower.launch.processes import GRACE, Processes
 from ebbflow.flower.launch.reaching import answers
 
 
@@ -57,6 +63,47 @@ def test_a_folder_without_a_federation_is_named(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match=r"holds no federation .* delete it yourself"):
         clean(tmp_path, everything=True)
     assert tmp_path.is_dir()
+
+
+def test_of_two_commands_that_start_a_node_one_is_refused_and_the_node_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path, FederationSettings())
+    for path in (federation.folder.authority, federation.folder.key(0)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(
+        federation, "_python", [sys.executable, "-c", "import time; time.sleep(600)", "--"]
+    )
+    origin = NodeOrigin(server="127.0.0.1:1")
+    end, turn = Processes.end, itertools.count()
+
+    def end_late(self: Processes, names: Iterable[str], grace: float = GRACE) -> list[str]:
+        time.sleep(0.2 * (next(turn) % 2))  # as on a busy machine
+        return end(self, names, grace)
+
+    monkeypatch.setattr(Processes, "end", end_late)
+
+    def started(_: int) -> str:
+        try:
+            federation.start_node(0, origin)
+        except EbbflowError as error:
+            return str(error)
+        return ""
+
+    try:
+        for _ in range(4):  # it is killed, and two commands bring it back at the same moment
+            with ThreadPoolExecutor(2) as pool:
+                well, refused = sorted(pool.map(started, range(2)))
+            assert well == ""
+            assert re.match(r"node0 of .* is already running", refused)
+            record = federation.processes.running("node0")
+            assert record is not None
+            os.kill(record.pid, signal.SIGKILL)
+            while record.running:
+                time.sleep(0.01)
+    finally:
+        federation.down()
 
 
 def test_a_free_port_is_free_and_given_to_nobody_by_itself() -> None:

@@ -132,6 +132,18 @@ def test_a_name_is_not_started_twice(folder: Path) -> None:
         start(Processes(folder), "gate", FOREVER)
 
 
+def test_what_a_killed_process_has_left_behind_ends_before_the_next_one(folder: Path) -> None:
+    group = Processes(folder)
+    first = start(group, "node0", FAMILY)
+    soon(lambda: len(family_of(group)) == 3)
+    left = family_of(group)
+    os.kill(first.record.pid, signal.SIGKILL)
+    soon(lambda: not first.record.running)
+    again = start(group, "node0", FOREVER)
+    assert not any(is_running(each.pid, each.started) for each in left)
+    assert [each.pid for each in family_of(group)] == [again.record.pid]
+
+
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", FOREVER]) as process:

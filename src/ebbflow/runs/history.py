@@ -151,6 +151,11 @@ class StoredSession(PastSession):
     are not in the order of a flat vector; a few MiB of copies of vectors are remembered.
     """
 
+    # Attributes, which are asked for a thousand times in a session with a long past.
+    __slots__ = ("signed", "started")
+    signed: bool
+    started: bool
+
     def __init__(
         self,
         number: int,
@@ -162,21 +167,12 @@ class StoredSession(PastSession):
         members: tuple[int, ...] | None,
     ) -> None:
         object.__setattr__(self, "number", number)
-        self._file, self._shape, self._signed, self._started = file, shape, signed, started
+        self._file, self._shape = file, shape
+        self.signed, self.started = signed, started
         self._members = members  # None if they are in the file
 
     def __repr__(self) -> str:
         return f"StoredSession({self.number}, {str(self._file.path)!r})"
-
-    @property
-    def signed(self) -> bool:
-        """Whether there is a signature, without reading it."""
-        return self._signed
-
-    @property
-    def started(self) -> bool:
-        """Whether there is a starting model, without reading it."""
-        return self._started
 
     @property
     def model(self) -> ModelState:
@@ -186,14 +182,14 @@ class StoredSession(PastSession):
     @property
     def start(self) -> ModelState | None:
         """The starting model w^(z,1), if it was kept."""
-        if not self._started:
+        if not self.started:
             return None
         return self._model(STARTING)
 
     @property
     def signature(self) -> Tensor | None:
         """The signature G_z, if the session was probed."""
-        if not self._signed:
+        if not self.signed:
             return None
         return self._vector("signature", self._shape.layout)
 

@@ -163,8 +163,6 @@ class Federation:
         folder, name = self.folder, node_name(number)
         server, authority, key, told = self._origin(number, origin or NodeOrigin())
         folder.require(authority, key)
-        self._refuse_running(name)
-        self.processes.end([name], grace=0)  # what a node that was killed has left behind
         make_folder(folder.node_data(number))
         config = {
             "partition-id": number,
@@ -272,14 +270,6 @@ class Federation:
         authority = given.authority or self.folder.authority
         key = given.key or self.folder.key(number)
         return given.server or self.address, authority.absolute(), key.absolute(), given.config
-
-    def _refuse_running(self, name: str) -> None:
-        found = self.processes.running(name)
-        if found is not None:
-            raise EbbflowError(
-                f"{name} of {self.folder.path} is already running (process {found.pid}): "
-                f"`ebbflow federate down {self.folder.path}` ends all of them"
-            )
 
     def _start(self, name: str, command: list[str], home: Path, layer: int | None = None) -> Child:
         make_folder(home)

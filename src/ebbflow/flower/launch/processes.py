@@ -130,7 +130,12 @@ class Processes:
         log: Path,
         layer: int = 0,
     ) -> Child:
-        """Start a process and record it; what it prints is added to its log."""
+        """Start a process and record it; what it prints is added to its log.
+
+        What an earlier process of the same name has left behind is ended first. All of it is one
+        step: of two commands that start the same at the same time, neither ends what the other has
+        just begun.
+        """
         make_folder(log.parent)
         with self._locked(), log.open("ab") as output:
             kept = _read(self.folder)
@@ -143,8 +148,10 @@ class Processes:
             if before is not None and before.running:
                 raise EbbflowError(
                     f"{name} of {self.folder} is already running (process {before.pid}): "
-                    f"`ebbflow federate down {self.folder}` ends it"
+                    f"`ebbflow federate down {self.folder}` ends all of them"
                 )
+            if before is not None:
+                self.end([name], grace=0)
             handle = subprocess.Popen(
                 ["/bin/sh", "-c", _WAITS, "sh", *command],
                 stdin=subprocess.PIPE,
