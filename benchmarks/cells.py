@@ -12,14 +12,21 @@ from typing import NamedTuple
 
 from benchmarks.memory import PeakMemory
 from benchmarks.results import GIGABYTE, Measurement, Requirement, Suite
+from benchmarks.timing import ratio
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.environment import machine, versions
 from ebbflow.runs.records import read_rounds
 
+REPEATS = 5  # at most: a cell takes long
 TOLERANCE = 1e-4  # largest allowed difference between the losses of the two engines
 # Overrides that make an experiment small enough for the reference engine.
 SHORT = ("--sessions", "3", "--rounds", "2", "--devices", "10")
-_COMMAND = (sys.executable, "-c", "from ebbflow.cli import main; main()", "compare")
+_COMMAND = "from ebbflow.cli import main; main()"
+# As cells of perceptrons were computed before there were closed forms: in mapped blocks.
+_MAPPED = (
+    "import ebbflow.engines.vectorised as engine; "
+    f"engine.why_not_dense = lambda model, examples: 'it is switched off'; {_COMMAND}"
+)
 
 
 class TimedCommand(NamedTuple):
@@ -57,11 +64,20 @@ CELLS = (
 )
 
 
-def _run(arguments: Sequence[str], out: Path) -> Measurement:
+PERCEPTRON = (
+    *("--preset", "fmnist-distinct-fedavg", "--preset", "authors-code", "--seeds", "100"),
+    *("--set", "model.kind=mlp", "--sessions", "3", "--rounds", "25"),
+    *("--algorithm", "fedavg,fedprox,moon,scaffold-authors,scaffold"),
+)
+"""The cell of the appendix with perceptrons on Fashion-MNIST, with fewer and shorter sessions."""
+TWICE = 2.0
+
+
+def _run(arguments: Sequence[str], out: Path, command: str = _COMMAND) -> Measurement:
     """Run `ebbflow compare` and return its seconds and peak memory."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        [*_COMMAND, *arguments, "--out", str(out)],
+        [sys.executable, "-c", command, "compare", *arguments, "--out", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,13 +100,22 @@ def _run(arguments: Sequence[str], out: Path) -> Measurement:
 
 def engine_difference(arguments: Sequence[str], folder: Path) -> float:
     """Return the largest difference between the two engines' losses in a short run."""
-    losses = []
-    for kind in ("vectorised", "sequential"):
-        out = folder / kind
-        _run([*arguments, *SHORT, "--set", f"engine.kind={kind}"], out)
-        losses.append([round_.loss for round_ in read_rounds(out)])
-    fast, reference = losses
-    return max(abs(a - b) for a, b in zip(fast, reference, strict=True))
+    return _difference(
+        *(
+            _losses_of([*arguments, *SHORT, "--set", f"engine.kind={kind}"], folder / kind)
+            for kind in ("vectorised", "sequential")
+        )
+    )
+
+
+def _losses_of(arguments: Sequence[str], out: Path, command: str = _COMMAND) -> list[float]:
+    """Run `ebbflow compare` and return the losses of all rounds."""
+    _run(arguments, out, command)
+    return [each.loss for each in read_rounds(out)]
+
+
+def _difference(losses: Sequence[float], others: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(losses, others, strict=True))
 
 
 def cells(
@@ -134,6 +159,58 @@ def cells(
         notes=[
             "Each is one command in a process of its own, timed once from its first import to its "
             "last file. The difference is between the losses of the two engines in a short version."
+        ],
+        machine=machine(),
+        versions=versions(),
+    )
+
+
+def perceptrons(
+    repeats: int, peers: Path | None = None, arguments: Sequence[str] = PERCEPTRON
+) -> Suite:
+    """Time a cell with perceptrons in turns with what it took before there were closed forms."""
+    ways = {"closed forms": _COMMAND, "mapped blocks": _MAPPED}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        difference = _difference(
+            *(_losses_of([*arguments, *SHORT], Path(folder, name), ways[name]) for name in ways)
+        )
+    if not difference <= TOLERANCE:
+        raise EbbflowError(
+            f"perceptrons: the losses of the two ways differ by {difference:.1e}, more than "
+            f"{TOLERANCE:g}, so that nothing is timed"
+        )
+    runs: dict[str, list[Measurement]] = {name: [] for name in ways}
+    for _ in range(min(repeats, REPEATS)):
+        for name, command in ways.items():
+            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                runs[name].append(_run(arguments, Path(folder, "run"), command))
+    measurements = [
+        Measurement(
+            name=name,
+            seconds=[second for each in runs[name] for second in each.seconds],
+            difference=difference if name == "closed forms" else None,
+            memory=max(each.memory or 0 for each in runs[name]),
+        )
+        for name in ways
+    ]
+    closed, mapped = (each.seconds for each in measurements)
+    return Suite(
+        name="perceptrons",
+        title="a cell with perceptrons, as it is and as it was",
+        measurements=measurements,
+        requirements=[
+            Requirement(
+                what="speed of a whole cell beside mapped blocks",
+                value=ratio(mapped, closed),
+                bound=TWICE,
+                at_least=True,
+            )
+        ],
+        notes=[
+            f"`ebbflow compare {' '.join(arguments)}`, each time in a process of its own, from its "
+            "first import to its last file, in turns. Mapped blocks are how such cells were "
+            "computed before. The difference is between the losses of a short version: over "
+            "hundreds of rounds SCAFFOLD at its published rate amplifies the last digit."
         ],
         machine=machine(),
         versions=versions(),

@@ -203,6 +203,13 @@ class ProductsOnly:
         for _ in self._pool.map(self._multiply, self._shares):
             pass
 
+    @property
+    def multiply_adds(self) -> int:
+        """How many multiply-adds the products of one round are."""
+        samples = sum(len(x) for batches in self._shares for x in batches)
+        first, *others = (weight.numel() for weight in self._weights)
+        return samples * (2 * first + 3 * sum(others))
+
     def _multiply(self, batches: Sequence[Tensor]) -> None:
         for x in batches:
             made = self._made[len(x)]

@@ -21,6 +21,7 @@ SUITES = {
     "modules": "benchmarks.modules:modules",
     "texts": "benchmarks.texts:texts",
     "cells": "benchmarks.cells:cells",
+    "perceptrons": "benchmarks.cells:perceptrons",
     "scaling": "benchmarks.scaling:scaling",
     "histories": "benchmarks.histories:histories",
     "profile": "benchmarks.profile:profile",

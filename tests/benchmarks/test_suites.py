@@ -9,11 +9,22 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cells, histories, modules, scaling, suites, texts, workloads
+from benchmarks import (
+    cells,
+    contenders,
+    histories,
+    modules,
+    registers,
+    scaling,
+    suites,
+    texts,
+    workloads,
+)
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
 from benchmarks.results import GIGABYTE, Suite
+from benchmarks.timing import timed
 from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.processor import instructions
@@ -71,6 +82,26 @@ def test_w5_is_measured_like_w1() -> None:
     assert names(suite)[:4] == [suites.OURS, suites.LOCKSTEP, suites.ONE_BY_ONE, suites.PRODUCTS]
     assert [requirement.bound for requirement in suite.requirements] == [1.4, 3, 1]
     assert suite.measurements[1].difference == 0
+    in_registers = [name for name in names(suite) if name == suites.REGISTERS]
+    assert len(in_registers) == len(suite.notes) - 1
+
+
+def test_multiply_adds_are_those_of_the_products(tmp_path: Path) -> None:
+    workload = workloads.mlp_workload(3, 40, 16, 20)
+    products = contenders.ProductsOnly(workload, 2)
+    rows = sum(len(rows) for steps in workload.cohort(0).batches for rows in steps)
+    assert products.multiply_adds == rows * 20 * (2 * 784 + 3 * 10)
+    products.close()
+    library = registers.compiled(tmp_path)
+    if library is None:
+        pytest.skip("there is no C compiler, or no vectors that torch uses")
+    seconds = []
+    for count in (10**8, 4 * 10**8):
+        made = registers.Registers(library, count, 1)
+        made()
+        seconds.append(min(timed(made)() for _ in range(5)))
+        made.close()
+    assert 2 < seconds[1] / seconds[0] < 8  # four times as many
 
 
 def test_modules_of_users_are_measured_beside_a_plain_loop(tmp_path: Path) -> None:
@@ -183,6 +214,17 @@ def test_a_cell_is_one_command() -> None:
     assert row.note == f"`ebbflow compare {' '.join(tiny)}`"
     assert row.memory
     assert [requirement.unit for requirement in suite.requirements] == ["s", "GB"]
+
+
+@pytest.mark.slow
+def test_a_cell_with_perceptrons_is_compared_with_mapped_blocks() -> None:
+    tiny = ("--dataset", "digits", "--set", "model.kind=mlp", "--sessions", "3", "--seeds", "1")
+    suite = cells.perceptrons(1, None, (*tiny, "--rounds", "2"))
+    closed, mapped = suite.measurements
+    assert (closed.name, mapped.name) == ("closed forms", "mapped blocks")
+    assert closed.difference is not None and closed.difference > 0  # they did go two ways
+    assert closed.seconds and mapped.seconds
+    assert [requirement.at_least for requirement in suite.requirements] == [True]
 
 
 @pytest.mark.slow
