@@ -136,6 +136,11 @@ class Claim:
             found.append(attempt)
         return found
 
+    def give_up(self) -> None:
+        """Note that the last attempt has failed: if the cell is tried again, deaths count anew."""
+        self._before[-1]["state"] = "failed"
+        self._write()
+
     def begin(self) -> None:
         """Note that the cell is being computed, by whom and from where on."""
         self._now = Attempt(
