@@ -15,6 +15,7 @@ from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS, SUMMARY
 from ebbflow.simulation import ceilings
+from ebbflow.sweeps.children import CellProcess
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.failures import LEFT, Failures
@@ -23,6 +24,7 @@ from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.servants import start_servant
 from ebbflow.sweeps.usage import birth
+from ebbflow.sweeps.working import Worker
 from tests.sweeps.wishes import kept, planned
 
 LONG = {"sessions": 3, "rounds": 150, "partition__devices": 6, "data__limit_train": 1437}
@@ -157,6 +159,29 @@ def test_a_crew_that_cannot_begin_says_why(tmp_path: Path) -> None:
     sweep.plan_file.write_text("rubbish")
     with pytest.raises(EbbflowError, match=r"sweep.toml was changed or damaged: restore the file"):
         Crew(crew_jobs, 1, tmp_path / "logs").work(lambda: None)
+
+
+def test_a_worker_that_cannot_lock_says_so_once_and_fails_no_cell(tmp_path: Path) -> None:
+    jobs = reference(tmp_path, {"a": "do"}).open()
+    (tmp_path / "hosts").touch()
+    with pytest.raises(EbbflowError, match=r"lock cannot be locked .*: a sweep needs a folder"):
+        Worker(jobs, lambda sentence: None).work()
+    assert "a" not in Failures(tmp_path)
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "a").touch()
+    Worker(jobs, lambda sentence: None).work()  # nothing is left to lock
+
+
+def test_where_nothing_can_be_written_any_more_the_cause_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "claims").touch()
+    (tmp_path / "failed").touch()
+    child = CellProcess(reference(tmp_path, {"a": "do"}).open(), "a")
+    assert child.ending() == "exit code 1"
+    said = capfd.readouterr().err
+    assert said.startswith("a: ") and said.count("\n") == 1
+    assert "a.lock cannot be locked (File exists)" in said
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.runs.schemas import checked
@@ -79,7 +78,6 @@ class Claims:
 
     def take(self, name: str, run: Path, patience: float = locks.PATIENCE) -> Claim | None:
         """Claim a cell whose run is in a folder; None if another process has it."""
-        make_folder(self.folder)
         lock = locks.taken(self._lock(name), patience)
         return None if lock is None else Claim(lock, self._note(name), self.attempts(name), run)
 
