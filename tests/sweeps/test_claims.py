@@ -17,7 +17,7 @@ from ebbflow.sweeps import locks
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding, compute_cell
 from ebbflow.sweeps.cores import _shares, least_used, shares_of_gpus
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import REMEDY, Failures
 from ebbflow.sweeps.room import Room
 from ebbflow.sweeps.usage import birth, resident, usage
 from tests.sweeps.toys import ToyJobs
@@ -160,6 +160,14 @@ def test_a_damaged_note_is_named(tmp_path: Path) -> None:
     (tmp_path / "claims" / "a.json").write_text('{"attempts": [{"pid": "x"}]}')
     with pytest.raises(EbbflowError, match=r"a.json: attempts.0.* is refused.*: remove the file"):
         Claims(tmp_path).attempts("a")
+
+
+def test_a_damaged_failure_is_one(tmp_path: Path) -> None:
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "a.json").write_text("rubbish")
+    failure = Failures(tmp_path).read("a")
+    assert failure is not None
+    assert failure["sentence"].endswith("no JSON object: " + REMEDY)
 
 
 def test_a_lock_that_somebody_keeps_is_named(

@@ -100,6 +100,16 @@ def test_a_folder_tells_what_is_done_running_failed_and_waiting(tmp_path: Path) 
         refuse_unfinished(found)
 
 
+@pytest.mark.parametrize("text", ["rubbish", '{"version": 2, "cells": {}, "digest": "x"}'])
+def test_damaged_estimates_can_be_done_without(text: str, tmp_path: Path) -> None:
+    sweep = kept(tmp_path / "sweep", planned({"seeds": "1-2"}))
+    (sweep.path / FILE).write_text(text)
+    with pytest.raises(EbbflowError, match=r"estimates.json .*: remove the file, and it is"):
+        StatusReader(sweep).read()
+    (sweep.path / FILE).unlink()
+    assert StatusReader(sweep).read().counts["waiting"] == 2
+
+
 def test_lines_tell_of_what_is_new() -> None:
     text = io.StringIO()
     with SweepDisplay(Console(file=text, width=80)) as display:

@@ -233,4 +233,5 @@ def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:
     Crew(reference(tmp_path, {"bad": "do", "good": "do"}), 1, tmp_path / "logs").work(lambda: None)
     assert done(tmp_path) == {"good"}
     failure = Failures(tmp_path).read("bad")
-    assert failure is not None and "bad.json is no JSON object" in failure["sentence"]
+    assert failure is not None
+    assert "bad.json is no JSON object: remove the file" in failure["sentence"]

@@ -73,7 +73,8 @@ class Claims:
         path = self._note(name)
         if not path.exists():
             return []
-        found: list[Attempt] = checked(ClaimNote, read_json(path), str(path), REMEDY)["attempts"]
+        note: Any = checked(ClaimNote, read_json(path, REMEDY), str(path), REMEDY)
+        found: list[Attempt] = note["attempts"]
         return found
 
     def take(self, name: str, run: Path, patience: float = locks.PATIENCE) -> Claim | None:
