@@ -17,12 +17,15 @@ from ebbflow.runs.records import METRICS, SUMMARY
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.children import CellProcess
 from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.folder import SweepJobs
 from ebbflow.sweeps.jobs import JobsReference
+from ebbflow.sweeps.outcome import sweep_views
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.servants import start_servant
+from ebbflow.sweeps.status import StatusReader
 from ebbflow.sweeps.usage import birth
 from ebbflow.sweeps.working import Worker
 from tests.sweeps.wishes import kept, planned
@@ -224,6 +227,11 @@ def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     assert not jobs.is_done("s1")
     with pytest.raises(EbbflowError, match=r"s1 holds a run with other settings: move it away"):
         jobs.compute("s1", lambda: False)
+    assert [cell.state for cell in StatusReader(sweep).read().cells] == ["waiting"]
+    assert compute_cell(jobs, "s1", lambda: False) is CellEnding.FAILED
+    (cell,) = StatusReader(sweep).read().cells
+    assert cell.state == "failed" and "with other settings: move it away" in cell.why
+    assert sweep_views(sweep, plan).lacking == ["s1"]
 
 
 def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:

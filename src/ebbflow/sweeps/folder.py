@@ -48,7 +48,7 @@ class SweepFolder:
     def is_done(self, cell: SweepCell) -> bool:
         """Whether a cell's run is finished, and is the one that the plan has."""
         run = self.run_folder(cell.name)
-        return (run / records.SUMMARY).is_file() and _is_same(cell, run)
+        return (run / records.SUMMARY).is_file() and is_same(cell, run)
 
     def plan(self) -> SweepPlan:
         """Return the plan, after checking that the folder holds only plain files beside it."""
@@ -161,14 +161,14 @@ class SweepJobs(Jobs):
         config = cell.config
         load_recorded(config.plugins, self._plugins)
         if (run / records.CONFIG).is_file():
-            if not _is_same(cell, run):
+            if not is_same(cell, run):
                 raise EbbflowError(f"{run} holds a run with other settings: move it away")
             experiment.resume(run, stop=stop)
         else:
             experiment.run(config, run, stop=stop)
 
 
-def _is_same(cell: SweepCell, run: Path) -> bool:
+def is_same(cell: SweepCell, run: Path) -> bool:
     """Whether a run folder is that of a cell; a damaged one is taken to be, and resumed."""
     with suppress(OSError, ValueError):  # it cannot be read: see below
         if tomllib.loads((run / records.CONFIG).read_text(encoding="utf-8")) == cell.settings:

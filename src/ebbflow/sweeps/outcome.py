@@ -18,7 +18,7 @@ from ebbflow.report.export.frames import table as frame_of
 from ebbflow.report.export.result_tables import WindowScore, window_scores
 from ebbflow.report.export.sheets import decimals, shown, spread
 from ebbflow.runs.records import CONFIG
-from ebbflow.sweeps.folder import SweepFolder
+from ebbflow.sweeps.folder import SweepFolder, is_same
 from ebbflow.sweeps.grids import SEEDS
 from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
@@ -44,7 +44,7 @@ def sweep_views(folder: SweepFolder, plan: SweepPlan) -> SweepViews:
     cells, views, lacking = [], [], []
     for cell in plan.cells:
         run = folder.run_folder(cell.name)
-        view = load_view(run) if (run / CONFIG).is_file() else None
+        view = load_view(run) if (run / CONFIG).is_file() and is_same(cell, run) else None
         if view is None or not view.rounds:
             lacking.append(cell.name)
             continue
