@@ -17,7 +17,15 @@ from ebbflow.data.names import ALIASES
 from ebbflow.data.sources import SOURCES
 from ebbflow.sweeps.cell_names import cell_names, namesake
 from ebbflow.sweeps.digests import digest
-from ebbflow.sweeps.grids import MOST_CELLS, Axis, axes_of, combinations, distinct, full_key
+from ebbflow.sweeps.grids import (
+    MOST_CELLS,
+    Axis,
+    axes_of,
+    combinations,
+    distinct,
+    dotted,
+    full_key,
+)
 from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 TABLES = ("base", "grid", "cells")
@@ -95,7 +103,7 @@ def listed_cell(values: Mapping[str, Any], place: str) -> ListedCell:
     if name is not None and (not isinstance(name, str) or not name):
         raise EbbflowError(f"name = {name!r} ({place}) is no text: a cell's name is one")
     rest = {key: value for key, value in values.items() if key != "name"}
-    settings = {full_key(".".join(path)): value for path, value in leaves(rest)}
+    settings = {full_key(dotted(path, place)): value for path, value in leaves(rest)}
     return ListedCell(name, settings, f"{place}, {name}" if name else place)
 
 
