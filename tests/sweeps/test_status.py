@@ -20,6 +20,7 @@ from ebbflow.sweeps.estimate_tables import estimate_record, sweep_estimate_table
 from ebbflow.sweeps.estimates import FILE, CellEstimate, alike
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import SweepFolder
+from ebbflow.sweeps.outcome import records_frame, sweep_views
 from ebbflow.sweeps.plan import SweepCell
 from ebbflow.sweeps.starting import refuse_unfinished
 from ebbflow.sweeps.status import CellStatus, StatusReader, SweepStatus
@@ -108,6 +109,17 @@ def test_damaged_estimates_can_be_done_without(text: str, tmp_path: Path) -> Non
         StatusReader(sweep).read()
     (sweep.path / FILE).unlink()
     assert StatusReader(sweep).read().counts["waiting"] == 2
+
+
+def test_records_tell_what_varies_whichever_cells_have_rounds(tmp_path: Path) -> None:
+    plan = planned({"partition.alpha": [0.3, 0.7], "seeds": [1, 2]})
+    sweep = kept(tmp_path / "sweep", plan)
+    for place, one in enumerate(plan.cells[:2], start=1):
+        experiment.run(one.config, sweep.run_folder(one.name))
+        frame = records_frame(sweep_views(sweep, plan))
+        assert frame.names[:3] == ("run", "partition.alpha", "algorithm")
+        told = {(row["run"], row["partition.alpha"]) for row in frame.rows}
+        assert told == {(each.name, 0.3) for each in plan.cells[:place]}
 
 
 def test_lines_tell_of_what_is_new() -> None:

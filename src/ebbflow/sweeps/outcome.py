@@ -62,15 +62,9 @@ def records_frame(found: SweepViews, name: str = "rounds") -> Frame:
     """
     if not found.views:
         raise EbbflowError("no cell has finished a round yet: there is nothing to write")
-    frame = frame_of(found.views, name)
-    if len(found.views) == 1:
-        return frame
     varied = [key for key in found.plan.varied if key not in IN_ROWS]
-    told = {"run", *varied, *(f"settings.{key}" for key in varied)}
-    own = {column.name for column in frame_of(found.views[:1], name).columns}
-    columns = tuple(column for column in frame.columns if column.name in own | told)
-    names = [column.name for column in columns]
-    return Frame(name, columns, [{key: row[key] for key in names} for row in frame.rows])
+    values = {key: [cell.value(key) for cell in found.cells] for key in varied}
+    return frame_of(found.views, name, values)
 
 
 def combinations_of(found: SweepViews) -> list[SeedGroup]:
