@@ -17,7 +17,7 @@ from ebbflow.sweeps import locks
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding, compute_cell
 from ebbflow.sweeps.cores import _shares, least_used, shares_of_gpus
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import REMEDY, Failures
 from ebbflow.sweeps.room import Room
 from ebbflow.sweeps.usage import birth, resident, usage
 from tests.sweeps.toys import ToyJobs
@@ -125,6 +125,22 @@ def test_a_cell_whose_processes_die_without_progress_is_given_up(tmp_path: Path)
     )
 
 
+def test_a_cell_that_was_given_up_can_be_tried_again(tmp_path: Path) -> None:
+    claims, failures = Claims(tmp_path), Failures(tmp_path)
+    for _ in range(2):
+        for _ in range(MOST_DEATHS):
+            claim = claims.take("a", tmp_path / "cells" / "a")
+            assert claim is not None and len(claim.deaths) < MOST_DEATHS
+            with claim:
+                claim.begin()
+            claims.note_death("a", os.getpid(), "signal 9")
+        assert compute_cell(toys(tmp_path, a="do"), "a", never) is CellEnding.FAILED
+        assert failures.forget("a")
+    assert compute_cell(toys(tmp_path, a="do"), "a", never) is CellEnding.DONE
+    ends = [attempt["state"] for attempt in claims.attempts("a")]
+    assert ends == ["died", "died", "failed"] * 2 + ["done"]
+
+
 @pytest.mark.parametrize("before", [[4, 4], [2, 3, 4], [3, 3, 3], []])
 def test_a_cell_that_gets_on_is_not_given_up(before: list[int], tmp_path: Path) -> None:
     saved(tmp_path, 4)
@@ -144,6 +160,14 @@ def test_a_damaged_note_is_named(tmp_path: Path) -> None:
     (tmp_path / "claims" / "a.json").write_text('{"attempts": [{"pid": "x"}]}')
     with pytest.raises(EbbflowError, match=r"a.json: attempts.0.* is refused.*: remove the file"):
         Claims(tmp_path).attempts("a")
+
+
+def test_a_damaged_failure_is_one(tmp_path: Path) -> None:
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "a.json").write_text("rubbish")
+    failure = Failures(tmp_path).read("a")
+    assert failure is not None
+    assert failure["sentence"].endswith("no JSON object: " + REMEDY)
 
 
 def test_a_lock_that_somebody_keeps_is_named(

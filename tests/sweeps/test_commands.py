@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,32 @@ def test_mistakes_are_told_in_a_sentence(
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("ebbflow: ") and answer.err.count("\n") == 1
     assert sentence in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"workers": 2.5}, "argument workers = 2.5 is neither a number of processes"),
+        ({"workers": None}, "argument workers = None is neither"),
+        ({"workers": True}, "argument workers = True is neither"),
+        ({"workers": "4"}, "argument workers = '4' is neither a number of processes, as in"),
+        ({"workers": 0}, "argument workers = 0 computes nothing: use at least 1"),
+        ({"grid": [3]}, "argument grid = [3] is neither keys with their values nor a list of"),
+        ({"grid": "alpha=1,2"}, "argument grid = 'alpha=1,2' is neither"),
+        ({"grid": 3}, "argument grid = 3 is neither"),
+        ({"grid": {3: [1]}}, "3 (argument grid) is no key: a key is a text"),
+        ({"grid": {"partition": {3: [1]}}}, "3 (argument grid) is no key"),
+        ({"grid": [{3: 1}]}, "3 (cell 1 of argument grid) is no key"),
+        ({"settings": "rounds=3"}, "argument settings = 'rounds=3' has no keys"),
+        ({"settings": {3: 1}}, "3 (argument settings) is no key"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(
+    arguments: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(EbbflowError, match=re.escape(sentence)):
+        package.sweep(**{"grid": {"rounds": [1]}, "out": tmp_path / "sweep", **arguments})
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_a_folder_with_other_things_is_not_written_to(tmp_path: Path) -> None:

@@ -199,6 +199,14 @@ def test_a_bad_cell_is_refused_by_name_key_and_place(grid: dict[str, Any], sente
             "[[cells]]\nname = 'a'\nrounds = 3\n[[cells]]\nname = 'b'\nrounds = 3\n",
             "the cells a and b would give the same result",
         ),
+        (
+            "[[cells]]\nname = 'a'\nrounds = 3\n[[cells]]\nname = 'A'\nrounds = 4\n",
+            "cell 1 of PATH, a and cell 2 of PATH, A have the same name",
+        ),
+        (
+            "[[cells]]\nname = 'cell'\nrounds = 3\n[[cells]]\n",
+            "two cells would be called cell-",
+        ),
         ("[base]\npreset = 'nosuch'\n[grid]\nrounds = [1]\n", "there is no preset 'nosuch'"),
     ],
 )  # fmt: skip
@@ -308,6 +316,14 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     evil = SweepPlan("", plan.varied, (replace(plan.cells[0], name="../x"),))
     (tmp_path / "sweep.toml").write_bytes(plan_text(evil))
     with pytest.raises(EbbflowError, match=r"cells.0.name is refused"):
+        read_plan(tmp_path / "sweep.toml")
+
+
+def test_a_plan_with_one_name_for_two_cells_is_refused(tmp_path: Path) -> None:
+    plan = planned({"seeds": [1, 2]})
+    double = tuple(replace(cell, name=name) for cell, name in zip(plan.cells, "aA", strict=True))
+    (tmp_path / "sweep.toml").write_bytes(plan_text(SweepPlan("", plan.varied, double)))
+    with pytest.raises(EbbflowError, match=r"sweep.toml holds two cells called A: restore"):
         read_plan(tmp_path / "sweep.toml")
 
 

@@ -10,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import SUMMARY
+from ebbflow.sweeps import starting
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.display import SweepDisplay, shown_first, status_table, summary_line
-from ebbflow.sweeps.estimates import CellEstimate, alike
+from ebbflow.sweeps.estimate_tables import estimate_record, sweep_estimate_table
+from ebbflow.sweeps.estimates import FILE, CellEstimate, alike
 from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.folder import SweepFolder
+from ebbflow.sweeps.outcome import records_frame, sweep_views
+from ebbflow.sweeps.plan import SweepCell
 from ebbflow.sweeps.starting import refuse_unfinished
 from ebbflow.sweeps.status import CellStatus, StatusReader, SweepStatus
 from tests.sweeps.wishes import kept, planned
@@ -95,6 +101,27 @@ def test_a_folder_tells_what_is_done_running_failed_and_waiting(tmp_path: Path) 
         refuse_unfinished(found)
 
 
+@pytest.mark.parametrize("text", ["rubbish", '{"version": 2, "cells": {}, "digest": "x"}'])
+def test_damaged_estimates_can_be_done_without(text: str, tmp_path: Path) -> None:
+    sweep = kept(tmp_path / "sweep", planned({"seeds": "1-2"}))
+    (sweep.path / FILE).write_text(text)
+    with pytest.raises(EbbflowError, match=r"estimates.json .*: remove the file, and it is"):
+        StatusReader(sweep).read()
+    (sweep.path / FILE).unlink()
+    assert StatusReader(sweep).read().counts["waiting"] == 2
+
+
+def test_records_tell_what_varies_whichever_cells_have_rounds(tmp_path: Path) -> None:
+    plan = planned({"partition.alpha": [0.3, 0.7], "seeds": [1, 2]})
+    sweep = kept(tmp_path / "sweep", plan)
+    for place, one in enumerate(plan.cells[:2], start=1):
+        experiment.run(one.config, sweep.run_folder(one.name))
+        frame = records_frame(sweep_views(sweep, plan))
+        assert frame.names[:3] == ("run", "partition.alpha", "algorithm")
+        told = {(row["run"], row["partition.alpha"]) for row in frame.rows}
+        assert told == {(each.name, 0.3) for each in plan.cells[:place]}
+
+
 def test_lines_tell_of_what_is_new() -> None:
     text = io.StringIO()
     with SweepDisplay(Console(file=text, width=80)) as display:
@@ -108,6 +135,34 @@ def test_lines_tell_of_what_is_new() -> None:
 def test_a_terminal_shows_first_what_is_going_on() -> None:
     cells = [cell(f"d{n}", "done") for n in range(50)] + [cell("r", "running")]
     assert [each.name for each in shown_first(cells, 3)] == ["d0", "d1", "r"]
+
+
+def test_what_is_done_or_has_failed_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def measured(cells: list[SweepCell], *others: object) -> dict[str, CellEstimate]:
+        asked.append([each.name for each in cells])
+        return {each.name: TEN for each in cells}
+
+    monkeypatch.setattr(starting, "measured", measured)
+    plan = planned({"seeds": "1-3"})
+    sweep = SweepFolder(tmp_path / "sweep")
+    elsewhere = TEN._replace(cores=99)  # as with another number of workers
+    sweep.write(plan, {each.name: elsewhere for each in plan.cells})
+    experiment.run(plan.cells[0].config, sweep.run_folder("s1"))
+    Failures(sweep.path).write("s2", EbbflowError("it cannot be: mend it"))
+    ready = starting.prepared(plan, sweep, 1)
+    assert ready.estimates == {"s1": elsewhere, "s2": elsewhere, "s3": TEN}
+    starting.prepared(plan, sweep, 1, retry=True)
+    assert asked == [["s3"], ["s2", "s3"]]
+    (sweep.path / FILE).unlink()
+    ready = starting.prepared(plan, sweep, 1)
+    assert ready.estimates == {"s3": TEN} and ready.seconds == TEN.seconds
+    record = estimate_record(ready)
+    assert [each["seconds"] for each in record["cells"]] == [None, None, TEN.seconds]
+    assert sweep_estimate_table(ready)[0].row_count == 3
 
 
 def test_cells_that_differ_in_their_seeds_are_measured_once() -> None:

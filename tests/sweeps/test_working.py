@@ -15,14 +15,19 @@ from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS, SUMMARY
 from ebbflow.simulation import ceilings
+from ebbflow.sweeps.children import CellProcess
 from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.folder import SweepJobs
 from ebbflow.sweeps.jobs import JobsReference
+from ebbflow.sweeps.outcome import sweep_views
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.servants import start_servant
+from ebbflow.sweeps.status import StatusReader
 from ebbflow.sweeps.usage import birth
+from ebbflow.sweeps.working import Worker
 from tests.sweeps.wishes import kept, planned
 
 LONG = {"sessions": 3, "rounds": 150, "partition__devices": 6, "data__limit_train": 1437}
@@ -159,6 +164,29 @@ def test_a_crew_that_cannot_begin_says_why(tmp_path: Path) -> None:
         Crew(crew_jobs, 1, tmp_path / "logs").work(lambda: None)
 
 
+def test_a_worker_that_cannot_lock_says_so_once_and_fails_no_cell(tmp_path: Path) -> None:
+    jobs = reference(tmp_path, {"a": "do"}).open()
+    (tmp_path / "hosts").touch()
+    with pytest.raises(EbbflowError, match=r"lock cannot be locked .*: a sweep needs a folder"):
+        Worker(jobs, lambda sentence: None).work()
+    assert "a" not in Failures(tmp_path)
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "a").touch()
+    Worker(jobs, lambda sentence: None).work()  # nothing is left to lock
+
+
+def test_where_nothing_can_be_written_any_more_the_cause_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "claims").touch()
+    (tmp_path / "failed").touch()
+    child = CellProcess(reference(tmp_path, {"a": "do"}).open(), "a")
+    assert child.ending() == "exit code 1"
+    said = capfd.readouterr().err
+    assert said.startswith("a: ") and said.count("\n") == 1
+    assert "a.lock cannot be locked (File exists)" in said
+
+
 @pytest.mark.slow
 def test_cells_that_do_not_fit_together_are_computed_one_after_the_other(tmp_path: Path) -> None:
     available = ceilings.available_memory()
@@ -199,6 +227,11 @@ def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     assert not jobs.is_done("s1")
     with pytest.raises(EbbflowError, match=r"s1 holds a run with other settings: move it away"):
         jobs.compute("s1", lambda: False)
+    assert [cell.state for cell in StatusReader(sweep).read().cells] == ["waiting"]
+    assert compute_cell(jobs, "s1", lambda: False) is CellEnding.FAILED
+    (cell,) = StatusReader(sweep).read().cells
+    assert cell.state == "failed" and "with other settings: move it away" in cell.why
+    assert sweep_views(sweep, plan).lacking == ["s1"]
 
 
 def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:
@@ -208,4 +241,5 @@ def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:
     Crew(reference(tmp_path, {"bad": "do", "good": "do"}), 1, tmp_path / "logs").work(lambda: None)
     assert done(tmp_path) == {"good"}
     failure = Failures(tmp_path).read("bad")
-    assert failure is not None and "bad.json is no JSON object" in failure["sentence"]
+    assert failure is not None
+    assert "bad.json is no JSON object: remove the file" in failure["sentence"]

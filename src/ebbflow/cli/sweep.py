@@ -161,7 +161,8 @@ def run(
         wish = _wish(file, grid or [], seeds)
         add_options(wish.layers, preset or [], shortcuts, settings or [])
         plan, out = _planned(wish, plugin or []), out or _default_folder(wish)
-    ready = _prepared(plan, SweepFolder(out), workers, plugin or [], quiet or as_json)
+    silent = quiet or as_json
+    ready = _prepared(plan, SweepFolder(out), workers, plugin or [], silent, retry=retry)
     if dry_run:
         _foretell(ready, as_json, quiet)
         return
@@ -210,7 +211,7 @@ def _default_folder(wish: Wish) -> Path:
 
 
 def _prepared(
-    plan: Any, folder: SweepFolder, workers: int, plugins: list[Path], silent: bool
+    plan: Any, folder: SweepFolder, workers: int, plugins: list[Path], silent: bool, *, retry: bool
 ) -> PreparedSweep:
     from ebbflow.sweeps.starting import prepared
 
@@ -220,7 +221,8 @@ def _prepared(
         elif not silent and of > 1:
             _progress("")
 
-    return prepared(plan, folder, workers, [str(path.resolve()) for path in plugins], tell)
+    paths = [str(path.resolve()) for path in plugins]
+    return prepared(plan, folder, workers, paths, tell, retry=retry)
 
 
 def _progress(text: str) -> None:

@@ -227,15 +227,15 @@ def split_line(line: bytes) -> tuple[bytes, int | None]:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file."""
+def read_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
+    """Return the object in a JSON file; if it is damaged, an error says what to do about it."""
     try:
         if path.stat().st_size > LARGEST_JSON:
-            raise EbbflowError(f"{path} is larger than any file of a run: {RESTORE}")
-        return object_of(path.read_bytes(), str(path))
+            raise EbbflowError(f"{path} is larger than any file of a run: {remedy}")
+        return object_of(path.read_bytes(), str(path), remedy)
     except OSError as error:
         reason = error.strerror or error
-        raise EbbflowError(f"{path} cannot be read ({reason}): {RESTORE}") from None
+        raise EbbflowError(f"{path} cannot be read ({reason}): {remedy}") from None
 
 
 def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
@@ -258,12 +258,12 @@ def _write_with_digest(path: Path, text: str) -> None:
     write_atomically(path, f"{text}\n".encode())
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
     """Return the object in a sealed file, without version and digest, after checking it."""
-    content = read_json(path)
+    content = read_json(path, remedy)
     version = content.get("version", 1)
     if not is_sealed(content) and ("digest" in content or version != 1):
-        raise EbbflowError(f"{path} does not match its digest: {RESTORE}")
+        raise EbbflowError(f"{path} does not match its digest: {remedy}")
     if version not in (1, VERSION):
         raise EbbflowError(f"{path} is of version {version!r}, which this ebbflow does not know")
     return {key: value for key, value in content.items() if key not in ("version", "digest")}
@@ -284,14 +284,14 @@ def canonical(content: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
-def object_of(text: bytes, where: str) -> dict[str, Any]:
+def object_of(text: bytes, where: str, remedy: str = RESTORE) -> dict[str, Any]:
     """Return the object that a text holds as JSON."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):  # not UTF-8, no JSON, or nested too deeply
         content = None
     if not isinstance(content, dict):
-        raise EbbflowError(f"{where} is no JSON object: {RESTORE}")
+        raise EbbflowError(f"{where} is no JSON object: {remedy}")
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ebbflow.core.files import sha256
@@ -39,6 +39,20 @@ def cell_names(cells: Sequence[Varied], given: Sequence[str | None]) -> list[str
         name if often[name.casefold()] == 1 else _with_digest(name, f"{text} {sorted_text(own)}")
         for name, text, own in zip(names, texts, cells, strict=True)
     ]
+
+
+def namesake(names: Iterable[str]) -> str:
+    """Return the first name that is there again, whatever its case; an empty text if none is.
+
+    >>> namesake(["a", "b", "B"]), namesake(["a", "b"])
+    ('B', '')
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            return name
+        seen.add(name.casefold())
+    return ""
 
 
 def safe_name(text: str) -> str:

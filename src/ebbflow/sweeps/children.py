@@ -18,10 +18,12 @@ from multiprocessing import connection, get_context, parent_process
 from types import FrameType
 from typing import Any
 
+from ebbflow.core.errors import EbbflowError
 from ebbflow.core.malloc import use_one_arena
+from ebbflow.core.names import printable
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.computing import CellEnding, compute_cell
-from ebbflow.sweeps.failures import Failures
+from ebbflow.sweeps.failures import Failures, sentence_of
 from ebbflow.sweeps.jobs import Jobs
 
 PATIENCE = 10.0
@@ -85,11 +87,15 @@ class CellProcess:
 def _main(jobs: Jobs, name: str) -> None:
     leaving = Leaving(partial(_give_up, jobs, name))
     use_one_arena()
+    ending = 1
     try:
         ending = compute_cell(jobs, name, leaving.requested)
     except Exception as error:  # of notes and locks: or it would be tried again and again
-        Failures(jobs.folder).write(name, error)
-        ending = CellEnding.FAILED
+        try:
+            Failures(jobs.folder).write(name, error)
+            ending = CellEnding.FAILED
+        except (EbbflowError, OSError):  # nothing can be written any more: the worker says so
+            print(f"{name}: {printable(sentence_of(error))}", file=sys.stderr)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -20,7 +20,6 @@ from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.runs.schemas import checked
@@ -74,12 +73,12 @@ class Claims:
         path = self._note(name)
         if not path.exists():
             return []
-        found: list[Attempt] = checked(ClaimNote, read_json(path), str(path), REMEDY)["attempts"]
+        note: Any = checked(ClaimNote, read_json(path, REMEDY), str(path), REMEDY)
+        found: list[Attempt] = note["attempts"]
         return found
 
     def take(self, name: str, run: Path, patience: float = locks.PATIENCE) -> Claim | None:
         """Claim a cell whose run is in a folder; None if another process has it."""
-        make_folder(self.folder)
         lock = locks.taken(self._lock(name), patience)
         return None if lock is None else Claim(lock, self._note(name), self.attempts(name), run)
 
@@ -135,6 +134,11 @@ class Claim:
                 break
             found.append(attempt)
         return found
+
+    def give_up(self) -> None:
+        """Note that the last attempt has failed: if the cell is tried again, deaths count anew."""
+        self._before[-1]["state"] = "failed"
+        self._write()
 
     def begin(self) -> None:
         """Note that the cell is being computed, by whom and from where on."""

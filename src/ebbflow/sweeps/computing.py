@@ -52,6 +52,7 @@ def compute_cell(
             return CellEnding.FAILED
         if len(claim.deaths) >= MOST_DEATHS:
             failures.write(name, EbbflowError(death_sentence(claim.deaths)))
+            claim.give_up()
             return CellEnding.FAILED
         room = Room(jobs.folder)
         if not room.reserve(name, jobs.need(name), cores):

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ebbflow.simulation.ceilings import available_memory, in_words, room_on_disk
 from ebbflow.sweeps.display import in_time
+from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.starting import PreparedSweep
 
 NOT_TRIED = "too large to try here"
@@ -22,7 +23,10 @@ def sweep_estimate_table(ready: PreparedSweep) -> tuple[Table, str]:
     for name in ("time", "memory", "disk"):
         table.add_column(name, justify="right")
     for cell in ready.plan.cells:
-        estimate = ready.estimates[cell.name]
+        estimate = ready.estimates.get(cell.name)
+        if estimate is None:  # it is over, and what was known of it is lost
+            table.add_row(escape(cell.name), cell.digest)
+            continue
         time = NOT_TRIED if estimate.seconds is None else in_time(max(1, estimate.seconds))
         sizes = in_words(estimate.memory), in_words(estimate.disk)
         table.add_row(escape(cell.name), cell.digest, time, *sizes)
@@ -59,8 +63,12 @@ def estimate_record(ready: PreparedSweep) -> dict[str, Any]:
                 "name": cell.name,
                 "digest": cell.digest,
                 "settings": {key: cell.value(key) for key in ready.plan.varied},
-                **ready.estimates[cell.name]._asdict(),
+                **_facts(ready.estimates.get(cell.name)),
             }
             for cell in ready.plan.cells
         ],
     }
+
+
+def _facts(estimate: CellEstimate | None) -> dict[str, Any]:
+    return dict.fromkeys(CellEstimate._fields) if estimate is None else estimate._asdict()

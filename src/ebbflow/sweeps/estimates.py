@@ -119,7 +119,7 @@ def read_estimates(path: Path) -> dict[str, CellEstimate]:
     """Return what is known of cells by name; nothing if there is no file."""
     if not path.exists():
         return {}
-    content = checked(EstimateContent, read_sealed(path), str(path), REMEDY)
+    content = checked(EstimateContent, read_sealed(path, REMEDY), str(path), REMEDY)
     return {name: CellEstimate(**line) for name, line in content["cells"].items()}
 
 

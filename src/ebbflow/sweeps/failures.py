@@ -48,7 +48,7 @@ class Failures:
         if not path.exists():
             return None
         try:
-            found: Any = checked(Failure, read_json(path), str(path), REMEDY)
+            found: Any = checked(Failure, read_json(path, REMEDY), str(path), REMEDY)
             failure: Failure = found
         except EbbflowError as error:
             failure = Failure(sentence=str(error), details="", when="", host="")

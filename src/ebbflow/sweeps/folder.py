@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,11 @@ class SweepFolder:
     def run_folder(self, name: str) -> Path:
         """Return the folder of a cell's run."""
         return self.path / CELLS / name
+
+    def is_done(self, cell: SweepCell) -> bool:
+        """Whether a cell's run is finished, and is the one that the plan has."""
+        run = self.run_folder(cell.name)
+        return (run / records.SUMMARY).is_file() and is_same(cell, run)
 
     def plan(self) -> SweepPlan:
         """Return the plan, after checking that the folder holds only plain files beside it."""
@@ -133,8 +140,7 @@ class SweepJobs(Jobs):
 
     def is_done(self, name: str) -> bool:
         """Whether a cell's run is finished, and is the one that the plan has."""
-        run = self.run_folder(name)
-        return (run / records.SUMMARY).is_file() and _is_same(self._plan.by_name[name], run)
+        return self._sweep.is_done(self._plan.by_name[name])
 
     def run_folder(self, name: str) -> Path:
         """Return the folder of a cell's run."""
@@ -155,16 +161,20 @@ class SweepJobs(Jobs):
         config = cell.config
         load_recorded(config.plugins, self._plugins)
         if (run / records.CONFIG).is_file():
-            if not _is_same(cell, run):
+            if not is_same(cell, run):
                 raise EbbflowError(f"{run} holds a run with other settings: move it away")
             experiment.resume(run, stop=stop)
         else:
             experiment.run(config, run, stop=stop)
 
 
-def _is_same(cell: SweepCell, run: Path) -> bool:
+def is_same(cell: SweepCell, run: Path) -> bool:
     """Whether a run folder is that of a cell; a damaged one is taken to be, and resumed."""
-    from ebbflow.runs.configuration import read_config  # noqa: PLC0415 - for those who compute
+    with suppress(OSError, ValueError):  # it cannot be read: see below
+        if tomllib.loads((run / records.CONFIG).read_text(encoding="utf-8")) == cell.settings:
+            return True
+    # Settings that change no result may differ. To know them, torch is needed.
+    from ebbflow.runs.configuration import read_config  # noqa: PLC0415
     from ebbflow.sweeps.planning import cell_digest  # noqa: PLC0415
 
     try:

@@ -11,12 +11,13 @@ from rich.console import Console
 from ebbflow.api import Shortcuts
 from ebbflow.config.schema import SHORTCUTS, as_list
 from ebbflow.core.errors import EbbflowError, unknown
+from ebbflow.core.names import shortened
 from ebbflow.outcomes.loading import load
 from ebbflow.outcomes.several_runs import Runs
 from ebbflow.plugins import load_configured
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.folder import CELLS, SweepFolder
-from ebbflow.sweeps.grids import SEEDS, axes_of, axis
+from ebbflow.sweeps.grids import SEEDS, axes_of, axis, dotted
 from ebbflow.sweeps.planning import Wish, listed_cell, plan_of, wish_of_file
 from ebbflow.sweeps.starting import prepared, refuse_unfinished, run_here, write
 from ebbflow.sweeps.status import StatusReader
@@ -55,6 +56,7 @@ def sweep(
         **shortcuts: As for `compare`, and the same for all cells, but for ``seeds``: there is a
             cell for each.
     """
+    _check_types(grid, settings, workers)
     wish = Wish() if config is None else wish_of_file(Path(config))
     for name in as_list(preset) if isinstance(preset, str) else preset:
         wish.layers.add_preset(name)
@@ -75,11 +77,9 @@ def sweep(
             raise unknown(name, SHORTCUTS, "argument", "ebbflow.sweep")
         wish.layers.add_key(SHORTCUTS[name], _named(name, value), f"argument {name}")
     for key, value in (settings or {}).items():
-        wish.layers.add_key(key, value, "argument settings")
+        wish.layers.add_key(dotted([key], "argument settings"), value, "argument settings")
     load_configured(wish.layers, plugins)
     here = 1 if isinstance(workers, str) else workers
-    if here < 1:
-        raise EbbflowError(f"workers = {workers} compute nothing: use at least 1")
     folder = SweepFolder(Path(out))
     ready = prepared(plan_of(wish), folder, here, [str(path) for path in plugins])
     write(ready)
@@ -95,6 +95,29 @@ def sweep(
     refuse_unfinished(StatusReader(folder).read())
     found = load(folder.path / CELLS)
     return found if isinstance(found, Runs) else Runs([found])
+
+
+def _check_types(grid: Any, settings: Any, workers: Any) -> None:
+    """Raise an error if an argument is of a kind that a sweep cannot take."""
+    number = isinstance(workers, int) and not isinstance(workers, bool)
+    if not number and (not isinstance(workers, str) or workers.strip().isdecimal()):
+        raise EbbflowError(
+            f"argument workers = {workers!r} is neither a number of processes, as in workers=4, "
+            'nor a Ray cluster: its address, "auto" or "local"'
+        )
+    if number and workers < 1:
+        raise EbbflowError(f"argument workers = {workers} computes nothing: use at least 1")
+    cells = [grid] if isinstance(grid, Mapping) else grid
+    if not isinstance(cells, Sequence) or not all(isinstance(cell, Mapping) for cell in cells):
+        raise EbbflowError(
+            f"argument grid = {shortened(repr(grid))} is neither keys with their values nor a list "
+            'of cells: write grid={"alpha": [0.3, 0.7]} or grid=[{"rounds": 5}, {"rounds": 9}]'
+        )
+    if settings is not None and not isinstance(settings, Mapping):
+        raise EbbflowError(
+            f"argument settings = {shortened(repr(settings))} has no keys: write "
+            'settings={"data.limit_train": 300}'
+        )
 
 
 def _named(name: str, value: Any) -> Any:

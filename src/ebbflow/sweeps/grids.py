@@ -66,7 +66,15 @@ def full_key(key: str) -> str:
 
 def axes_of(grid: Mapping[str, Any], place: str) -> list[Axis]:
     """Return the axes of a table: keys with lists of values, nested or dotted."""
-    return distinct([axis(".".join(path), values, place) for path, values in leaves(grid)])
+    return distinct([axis(dotted(path, place), values, place) for path, values in leaves(grid)])
+
+
+def dotted(path: Sequence[Any], place: str) -> str:
+    """Return the parts of a key with dots between them, after checking that they are texts."""
+    for part in path:
+        if not isinstance(part, str):
+            raise EbbflowError(f'{part!r} ({place}) is no key: a key is a text, as in "rounds"')
+    return ".".join(path)
 
 
 def axis_of_text(text: str) -> Axis:

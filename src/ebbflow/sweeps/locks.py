@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import make_folder
 
 PATIENCE = 0.2
 """Seconds to wait for a lock: who asks whether it is held has it for a few microseconds."""
@@ -18,9 +19,13 @@ LONG = 30.0
 
 
 def taken(path: Path, patience: float = PATIENCE) -> BaseFileLock | None:
-    """Return the lock of a file that is ours from now on, or None if another process has it."""
+    """Return the lock of a file that is ours from now on, or None if another process has it.
+
+    Its folder is made if there is none.
+    """
     lock: BaseFileLock = FileLock(path)
     try:
+        make_folder(path.parent)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said below, in a sentence
             lock.acquire(timeout=patience)

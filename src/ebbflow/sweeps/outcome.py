@@ -18,7 +18,7 @@ from ebbflow.report.export.frames import table as frame_of
 from ebbflow.report.export.result_tables import WindowScore, window_scores
 from ebbflow.report.export.sheets import decimals, shown, spread
 from ebbflow.runs.records import CONFIG
-from ebbflow.sweeps.folder import SweepFolder
+from ebbflow.sweeps.folder import SweepFolder, is_same
 from ebbflow.sweeps.grids import SEEDS
 from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
@@ -44,7 +44,7 @@ def sweep_views(folder: SweepFolder, plan: SweepPlan) -> SweepViews:
     cells, views, lacking = [], [], []
     for cell in plan.cells:
         run = folder.run_folder(cell.name)
-        view = load_view(run) if (run / CONFIG).is_file() else None
+        view = load_view(run) if (run / CONFIG).is_file() and is_same(cell, run) else None
         if view is None or not view.rounds:
             lacking.append(cell.name)
             continue
@@ -62,15 +62,9 @@ def records_frame(found: SweepViews, name: str = "rounds") -> Frame:
     """
     if not found.views:
         raise EbbflowError("no cell has finished a round yet: there is nothing to write")
-    frame = frame_of(found.views, name)
-    if len(found.views) == 1:
-        return frame
     varied = [key for key in found.plan.varied if key not in IN_ROWS]
-    told = {"run", *varied, *(f"settings.{key}" for key in varied)}
-    own = {column.name for column in frame_of(found.views[:1], name).columns}
-    columns = tuple(column for column in frame.columns if column.name in own | told)
-    names = [column.name for column in columns]
-    return Frame(name, columns, [{key: row[key] for key in names} for row in frame.rows])
+    values = {key: [cell.value(key) for cell in found.cells] for key in varied}
+    return frame_of(found.views, name, values)
 
 
 def combinations_of(found: SweepViews) -> list[SeedGroup]:

@@ -19,6 +19,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import PATTERN
 from ebbflow.runs.records import is_sealed_text, sealed_text, without_none
 from ebbflow.runs.schemas import checked
+from ebbflow.sweeps.cell_names import namesake
 
 FILE = "sweep.toml"
 LARGEST = 2**28
@@ -175,6 +176,8 @@ def read_plan(path: Path) -> SweepPlan:
     content = checked(PlanContent, tomllib.loads(text.decode()), str(path), REMEDY)
     if content["version"] != VERSION:
         raise EbbflowError(f"{path} is of version {content['version']}, which is not known here")
+    if double := namesake(cell["name"] for cell in content["cells"]):
+        raise EbbflowError(f"{path} holds two cells called {double}: {REMEDY}")
     base = content["base"]
     return SweepPlan(
         content["name"],

@@ -15,9 +15,17 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import sha256
 from ebbflow.data.names import ALIASES
 from ebbflow.data.sources import SOURCES
-from ebbflow.sweeps.cell_names import cell_names
+from ebbflow.sweeps.cell_names import cell_names, namesake
 from ebbflow.sweeps.digests import digest
-from ebbflow.sweeps.grids import MOST_CELLS, Axis, axes_of, combinations, distinct, full_key
+from ebbflow.sweeps.grids import (
+    MOST_CELLS,
+    Axis,
+    axes_of,
+    combinations,
+    distinct,
+    dotted,
+    full_key,
+)
 from ebbflow.sweeps.plan import SweepCell, SweepPlan
 
 TABLES = ("base", "grid", "cells")
@@ -95,7 +103,7 @@ def listed_cell(values: Mapping[str, Any], place: str) -> ListedCell:
     if name is not None and (not isinstance(name, str) or not name):
         raise EbbflowError(f"name = {name!r} ({place}) is no text: a cell's name is one")
     rest = {key: value for key, value in values.items() if key != "name"}
-    settings = {full_key(".".join(path)): value for path, value in leaves(rest)}
+    settings = {full_key(dotted(path, place)): value for path, value in leaves(rest)}
     return ListedCell(name, settings, f"{place}, {name}" if name else place)
 
 
@@ -105,6 +113,7 @@ def listed_cell(values: Mapping[str, Any], place: str) -> ListedCell:
 def plan_of(wish: Wish) -> SweepPlan:
     """Return the cells of a sweep, each resolved and checked; a bad one is refused by name."""
     _refuse_contradictions(wish)
+    _refuse_namesakes(wish.listed)
     base = wish.layers.copy()
     for key, value in CHECKPOINT.items():
         if key not in base.places:
@@ -115,6 +124,8 @@ def plan_of(wish: Wish) -> SweepPlan:
     names = cell_names(
         [_told(draft, keys) for draft in drafts], [draft.listed.name for draft in drafts]
     )
+    if double := namesake(names):
+        raise EbbflowError(f"two cells would be called {double}: give each a name of its own")
     cells = [_resolved(base, draft, name) for draft, name in zip(drafts, names, strict=True)]
     _refuse_twins(cells)
     return SweepPlan(wish.name, tuple(keys), tuple(cells))
@@ -209,6 +220,18 @@ def _refuse_contradictions(wish: Wish) -> None:
                 raise EbbflowError(
                     f"{key} is set by {places[key]} and by {cell.place}: leave one of them out"
                 )
+
+
+def _refuse_namesakes(listed: Sequence[ListedCell]) -> None:
+    seen: dict[str, str] = {}
+    for cell in listed:
+        name = (cell.name or "").casefold()
+        if name in seen:
+            raise EbbflowError(
+                f"{seen[name]} and {cell.place} have the same name, or one that differs in capital "
+                "letters alone: give each a name of its own"
+            )
+        seen |= {name: cell.place} if name else {}
 
 
 def _refuse_twins(cells: Sequence[SweepCell]) -> None:

@@ -15,7 +15,6 @@ from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.runs.schemas import checked
 from ebbflow.sweeps import locks
@@ -50,9 +49,14 @@ class Room:
     """The memory of this machine, as far as it is promised to cells of a sweep."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / FOLDER
         name = safe_name(hostname())
-        self._path, self._lock = self._folder / f"{name}.json", self._folder / f"{name}.lock"
+        self._path, self._lock = (folder / FOLDER / f"{name}{end}" for end in (".json", ".lock"))
+
+    def check(self) -> None:
+        """Raise an error unless files of the sweep can be written and locked on this machine."""
+        lock = locks.taken(self._lock, locks.LONG)
+        if lock is not None:
+            lock.release()
 
     def never(self, need: int | None) -> bool:
         """Whether a cell needs more than this machine has."""
@@ -80,7 +84,6 @@ class Room:
 
         With a number of ``cores``, it is bound to so many that other cells use least.
         """
-        make_folder(self._folder)
         self.fits(need)  # imports what it needs, which may take a while: not with the lock
         lock = locks.taken(self._lock, locks.LONG)
         if lock is None:  # a machine that is too busy for that is too busy for another cell

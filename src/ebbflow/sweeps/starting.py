@@ -11,6 +11,7 @@ from ebbflow.sweeps.cores import shares_of_cores
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.estimates import CellEstimate, measured
+from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import LOGS, SweepFolder
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.status import StatusReader, SweepStatus
@@ -42,7 +43,7 @@ class PreparedSweep:
     @property
     def seconds(self) -> float | None:
         """About how long it takes with its workers, if that is known of every cell."""
-        each = [self.estimates[cell.name].seconds for cell in self.plan.cells]
+        each = [estimate.seconds for estimate in self.estimates.values()]
         known = [seconds for seconds in each if seconds is not None]
         if len(known) < len(each) or not known:
             return None
@@ -51,20 +52,27 @@ class PreparedSweep:
 
 def prepared(
     plan: SweepPlan, folder: SweepFolder, workers: int, plugins: Sequence[str] = (),
-    tell: Tell = lambda done, of: None,
+    tell: Tell = lambda done, of: None, *, retry: bool = False,
 ) -> PreparedSweep:  # fmt: skip
     """Return a sweep that is ready to start; every cell is checked, and what it takes measured.
 
-    Nothing is written. What was measured for as many cores before is not measured again.
+    Nothing is written. What was measured for as many cores before is not measured again, nor are
+    cells that are done, or have failed and are not to be tried again.
     """
     whole = folder.accepted(plan)
     cores = shares_of_cores(max(1, workers))[0]
+    failures = Failures(folder.path)
+    over = {
+        cell.name
+        for cell in whole.cells
+        if (not retry and cell.name in failures) or folder.is_done(cell)
+    }
     known = {
         name: estimate
         for name, estimate in (folder.estimates() if folder.exists else {}).items()
-        if name in whole.by_name and estimate.cores == max(1, len(cores))
+        if name in over or (name in whole.by_name and estimate.cores == max(1, len(cores)))
     }
-    missing = [cell for cell in whole.cells if cell.name not in known]
+    missing = [cell for cell in whole.cells if cell.name not in known and cell.name not in over]
     if missing:
         known |= measured(missing, folder.path, cores, plugins, tell)
     return PreparedSweep(folder, whole, known, workers, plugins)

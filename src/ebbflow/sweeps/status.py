@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.runs.records import SUMMARY
 from ebbflow.runs.state import run_state
 from ebbflow.sweeps.claims import Attempt, Claims, readable_attempts, seconds_since
 from ebbflow.sweeps.estimates import CellEstimate
@@ -171,10 +170,10 @@ class StatusReader:
         held = self._claims.is_held(cell.name)
         if held:
             state = "running"
-        elif (run / SUMMARY).is_file():
-            state, done = "done", rounds
         elif failure := self._failures.read(cell.name):
             state, why = "failed", failure["sentence"]
+        elif self._folder.is_done(cell):
+            state, done = "done", rounds
         elif left := self._left.read(cell.name):
             why = f"{left['host']}: {left['sentence']}"
         if state != "done":

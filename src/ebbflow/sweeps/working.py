@@ -58,6 +58,8 @@ class Worker:
     def work(self) -> None:
         """Compute cells until all are done, failed, or out of reach for this machine."""
         with handled_by(self._handle):
+            if self._open():
+                self._room.check()  # or every cell would fail for want of a lock
             for module in self.jobs.modules:
                 import_module(module)
             while self.stopped_by is None:

@@ -55,10 +55,13 @@ IN_ROWS = ("algorithm", "methods", "seeds")
 """Settings that need no column of their own, for rows say them."""
 
 
-def table(views: Sequence[RunView], name: str) -> Frame:
+def table(
+    views: Sequence[RunView], name: str, settings: Mapping[str, list[Any]] | None = None
+) -> Frame:
     """Return a table of one or several runs.
 
-    Several runs have a first column ``run``, and a column for each setting in which they differ.
+    Several runs have a first column ``run``, and a column for each setting in which they differ;
+    or, however many they are, for each of the ``settings`` that are given with each run's value.
     """
     if name not in TABLES:
         raise unknown(name, TABLES, "table", "--table")
@@ -68,10 +71,10 @@ def table(views: Sequence[RunView], name: str) -> Frame:
         check_rounds(view)
     kind = TABLES[name]
     columns = kind.columns(views)
-    if len(views) == 1:
-        about: Sequence[ExportRow] = [{}]
-    else:
-        before, about = _run_columns(views, {column.name for column in columns})
+    about: Sequence[ExportRow] = [{}]
+    if len(views) > 1 or settings is not None:
+        told = differing_settings(views) if settings is None else settings
+        before, about = _run_columns(views, {column.name for column in columns}, told)
         columns = (*before, *columns)
     empty = dict.fromkeys(column.name for column in columns)
     rows = [
@@ -112,11 +115,13 @@ def differing_settings(views: Sequence[RunView]) -> dict[str, list[Any]]:
     return {key: values for key, values in found.items() if len(set(map(repr, values))) > 1}
 
 
-def _run_columns(views: Sequence[RunView], taken: set[str]) -> tuple[list[Column], list[ExportRow]]:
+def _run_columns(
+    views: Sequence[RunView], taken: set[str], settings: Mapping[str, list[Any]]
+) -> tuple[list[Column], list[ExportRow]]:
     """Return the columns that tell runs apart, and each run's cells in them."""
     columns = [Column("run", "text", "the run's name")]
     cells: list[ExportRow] = [{"run": view.name} for view in named_apart(views)]
-    for key, values in differing_settings(views).items():
+    for key, values in settings.items():
         name = f"settings.{key}" if key in {*taken, "run"} else key
         kind = _kind(values)
         columns.append(Column(name, kind, f"the setting {key}"))
