@@ -144,6 +144,8 @@ def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(
         ("sweep table nowhere", "nowhere holds no sweep"),
         ("sweep work nowhere", "nowhere holds no sweep"),
         ("sweep work", "Missing argument 'DIR'; see `ebbflow sweep work --help`"),
+        ("sweep --seeds 1 --ray 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: start one by"),
+        ("sweep --seeds 1 --ray head:port", '--ray: "head:port" is no address of a Ray cluster'),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
@@ -154,6 +156,7 @@ def test_mistakes_are_told_in_a_sentence(
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("ebbflow: ") and answer.err.count("\n") == 1
     assert sentence in answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_with_other_things_is_not_written_to(tmp_path: Path) -> None:

@@ -153,6 +153,10 @@ def run(
     """
     from ebbflow.sweeps.folder import SweepFolder
 
+    if ray is not None:  # before anything is measured or written
+        from ebbflow.cluster.connection import refuse_unreachable
+
+        refuse_unreachable(ray, "--ray")
     seeds = shortcuts.pop("seeds")
     wanted = [grid, preset, settings, seeds, *shortcuts.values()]
     if file is None and not any(wanted) and out is not None and SweepFolder(out).exists:

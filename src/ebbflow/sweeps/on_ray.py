@@ -6,17 +6,16 @@ notes how it ended. So workers of other kinds may compute cells of the same fold
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ebbflow.core.errors import EbbflowError
+from ebbflow.cluster.connection import connected
 from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.display import SweepDisplay
@@ -34,7 +33,8 @@ ROOM_INTERVAL = 5.0
 """Seconds between two looks whether there is memory for a cell."""
 OWN_MEMORY = 200 * 2**20
 """Bytes that Ray's own libraries take in a process that computes a cell."""
-LOCAL = "local"
+OPTION = "--ray"
+"""Where the user names the address of a cluster."""
 
 
 def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int | None:
@@ -43,7 +43,7 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
     Args:
         ready: The sweep, whose folder all nodes see under the same path.
         address: That of a cluster, "auto", "local" for one of this machine, or an empty text for
-            whatever cluster there is, or else one of this machine.
+            the one that there is, or else one of this machine.
         display: Shows how it goes on.
     """
     reader = StatusReader(ready.folder)
@@ -52,12 +52,11 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
     if status.over:
         return None
     waiting = [cell.name for cell in status.cells if cell.state in ("running", "waiting")]
-    ray = _imported()
     signals = _Signals()
     # Ray says on standard output which nodes it has lost; that one is for results.
     with (
         redirect_stdout(sys.stderr),
-        _connected(ray, address),
+        connected(address, OPTION) as ray,
         handled_by(signals.note),
         display,
     ):
@@ -71,58 +70,6 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
             tasks.cancel()
         display.update(reader.read())
     return signals.number
-
-
-def _imported() -> Any:
-    """Return the module ray, which reports nothing to anybody."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # What a later version will do anyway; until it is said, Ray warns.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # for a machine that is busy
-    try:
-        import ray  # noqa: PLC0415 - large, and not always there
-    except ImportError:
-        raise EbbflowError(
-            'Ray is missing here, and --ray needs it: `pip install "ebbflow[ray]"`'
-        ) from None
-    return ray
-
-
-@contextmanager
-def _connected(ray: Any, address: str) -> Iterator[None]:
-    """Connect to a cluster, and leave it again; one that was started for us ends with that."""
-    if ray.is_initialized():  # a program's own, which is used as it is
-        yield
-        return
-    quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
-    try:
-        if address == LOCAL or (not address and not _cluster_there(ray)):
-            ray.init(address=LOCAL, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-        else:
-            ray.init(address=address or "auto", **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise EbbflowError(
-            f"--ray {address}: there is no cluster to connect to ({_first_line(error)}): start one "
-            "by `ray start --head`, or use --ray local"
-        ) from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _cluster_there(ray: Any) -> bool:
-    """Whether a cluster is named in the environment, or was started on this machine."""
-    from ray._private import services  # noqa: PLC0415 - what ray.init itself asks
-
-    return bool(os.environ.get("RAY_ADDRESS")) or bool(
-        services.find_gcs_addresses()  # type: ignore[no-untyped-call]
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".:") if lines else type(error).__name__
 
 
 class _Tasks:
