@@ -302,6 +302,9 @@ def _conclude(
         typer.echo(f"stopped: go on by `ebbflow sweep work {here}`", err=True)
         raise typer.Exit(128 + stopped)
     _tell_failures(status)
+    for cell in status.cells:
+        if cell.state == "waiting" and cell.why and not only_planned:
+            typer.echo(f"left     by {printable(cell.why)}", err=True)
     if not only_planned and status.counts["done"] < len(status.cells):
         raise typer.Exit(FAILED)
 
