@@ -35,10 +35,11 @@ def reference(
     return JobsReference("tests.sweeps.toys:toy_jobs", arguments)
 
 
-def worker(jobs: JobsReference, log: Path) -> subprocess.Popen[bytes]:
+def worker(jobs: JobsReference, log: Path, grace: int = 10) -> subprocess.Popen[bytes]:
     """Start a worker that ends with this process."""
+    order = {"do": "work", **jobs._asdict(), "cores": [], "grace": grace}
     with log.open("ab") as file:
-        return start_servant({"do": "work", **jobs._asdict(), "cores": []}, stderr=file)
+        return start_servant(order, stderr=file)
 
 
 def until(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -101,6 +102,36 @@ def test_a_worker_ends_with_the_process_that_it_works_for(tmp_path: Path) -> Non
         servant.stdin.close()
         assert servant.wait(30) == 128 + signal.SIGTERM
     assert not claims.is_held("a")
+
+
+def test_a_round_has_as_long_as_it_is_given_and_is_lost_after_that(tmp_path: Path) -> None:
+    """The cell does not look whether it is to stop before its round is over."""
+    claims = Claims(tmp_path)
+    jobs = reference(tmp_path, {"long": "round60"})
+    with worker(jobs, tmp_path / "log.txt", grace=1) as servant:
+        until(lambda: claims.is_held("long") and claims.attempts("long"))
+        began = time.monotonic()
+        servant.terminate()
+        assert servant.wait(30) == 128 + signal.SIGTERM
+        assert 1 <= time.monotonic() - began < 4
+    (attempt,) = claims.attempts("long")
+    assert attempt["state"] == "stopped"
+    assert attempt["how"] == "asked to stop, and no round was over 1 s later"
+
+
+@pytest.mark.slow
+def test_a_round_that_takes_longer_than_usual_is_saved_where_it_may(tmp_path: Path) -> None:
+    """Workers, and those who have started them, wait as long as they are told to."""
+    crew = Crew(reference(tmp_path, {"long": "round12"}), 1, tmp_path / "logs", grace=30)
+
+    def look() -> None:
+        if crew.stopped_by is None and (tmp_path / "log").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    crew.work(look)
+    assert crew.stopped_by == signal.SIGTERM
+    assert Claims(tmp_path).attempts("long")[0]["state"] == "done"
+    assert done(tmp_path) == {"long"}
 
 
 @pytest.mark.slow
