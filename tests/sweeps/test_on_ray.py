@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.folder import SweepFolder
-from ebbflow.sweeps.on_ray import Tasks, has, why_left
+from ebbflow.sweeps.on_ray import OWN_MEMORY, Tasks, has, resources, why_left
 from ebbflow.sweeps.starting import PreparedSweep
 from ebbflow.sweeps.status import StatusReader
 from tests.sweeps.wishes import kept, planned, written
@@ -66,6 +67,16 @@ def test_a_cell_fits_a_node_that_has_all_of_it() -> None:
         "a needs 1 core, 5.0 GB of memory and 1 GPU, and no node of the Ray cluster has that (the "
         "most are 2 cores, 4.0 GB of memory and 0 GPUs): it is left for other machines"
     )
+
+
+def test_memory_is_set_aside_for_the_cores_of_a_cell() -> None:
+    """The driver's cores are not those that a task gets."""
+    (plain,) = planned({"seeds": [1]}).cells
+    (bound,) = planned({"seeds": [1]}, engine__workers=4).cells
+    told = CellEstimate(1.0, 2000, 10, cores=64, each_core=30)
+    assert resources(plain, told) == {"num_cpus": 1, "memory": OWN_MEMORY + 2000 - 63 * 30}
+    assert resources(bound, told._replace(each_core=0))["memory"] == OWN_MEMORY + 2000
+    assert resources(plain, None) == {"num_cpus": 1}
 
 
 def test_a_cell_that_no_node_can_take_is_left_and_named(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
-from ebbflow.runs.records import METRICS, SUMMARY
+from ebbflow.runs.records import METRICS, SUMMARY, write_sealed
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.crew import Crew
+from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.failures import LEFT, Failures
-from ebbflow.sweeps.folder import SweepJobs
+from ebbflow.sweeps.folder import SweepFolder, SweepJobs
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.servants import start_servant
@@ -230,6 +231,21 @@ def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     assert not jobs.is_done("s1")
     with pytest.raises(EbbflowError, match=r"s1 holds a run with other settings: move it away"):
         jobs.compute("s1", lambda: False)
+
+
+def test_the_memory_of_a_cell_is_that_on_the_cores_it_gets(tmp_path: Path) -> None:
+    """It may be planned on a machine with many cores and computed on one with few."""
+    sweep, own = SweepFolder(tmp_path / "sweep"), len(os.sched_getaffinity(0))
+    sweep.write(planned({"seeds": [1]}), {"s1": CellEstimate(1.0, 10_000, 10, 64, 100)})
+    assert SweepJobs(sweep.path).need("s1") == 10_000 - (64 - own) * 100
+    assert SweepJobs(sweep.path, cores=4).need("s1") == 10_000 - 60 * 100
+
+
+def test_estimates_without_what_a_core_adds_are_read(tmp_path: Path) -> None:
+    line = {"seconds": 1.0, "memory": 10_000, "disk": 10, "cores": 64}
+    sweep = kept(tmp_path / "sweep", planned({"seeds": [1]}))
+    write_sealed(sweep.path / "estimates.json", {"cells": {"s1": line}})
+    assert SweepJobs(sweep.path).need("s1") == 10_000
 
 
 def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:

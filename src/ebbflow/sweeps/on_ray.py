@@ -20,6 +20,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.display import SweepDisplay
+from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.plan import SweepCell
@@ -102,14 +103,13 @@ class Tasks:
         """Let the cluster compute a cell, on a node that has what it needs."""
         self._left.forget(name)
         needed = self._needed(name)
-        task = self._task.options(name=name, **needed)
-        order = tuple(self._reference), name, int(needed["num_cpus"]), sys.path
-        self._names[task.remote(*order)] = name
+        cores = needed["num_cpus"]
+        factory, arguments = self._reference
+        order = (factory, {**arguments, "cores": cores}), name, cores, sys.path
+        self._names[self._task.options(name=name, **needed).remote(*order)] = name
 
     def _needed(self, name: str) -> dict[str, Any]:
-        estimate = self._ready.estimates.get(name)
-        memory = None if estimate is None else estimate.memory
-        return resources(self._ready.plan.by_name[name], memory)
+        return resources(self._ready.plan.by_name[name], self._ready.estimates.get(name))
 
     def look_for_nodes(self, status: SweepStatus) -> None:
         """Note which cells no node can take; give them up if nothing else is left for long.
@@ -162,12 +162,13 @@ class Tasks:
             self._give_up(task)
 
 
-def resources(cell: SweepCell, memory: int | None) -> dict[str, Any]:
+def resources(cell: SweepCell, estimate: CellEstimate | None) -> dict[str, Any]:
     """Return what Ray has to set aside for a cell: cores, memory, and a GPU where it wants one."""
     engine = cell.settings.get("engine", {})
-    needed: dict[str, Any] = {"num_cpus": int(engine.get("workers") or 1)}
-    if memory is not None:
-        needed["memory"] = memory + OWN_MEMORY
+    cores = int(engine.get("workers") or 1)
+    needed: dict[str, Any] = {"num_cpus": cores}
+    if estimate is not None:
+        needed["memory"] = estimate.memory_on(cores) + OWN_MEMORY
     if str(cell.settings.get("device", "cpu")).startswith("cuda"):
         needed["num_gpus"] = 1
     return needed
