@@ -58,6 +58,8 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
         return None
     waiting = [cell.name for cell in status.cells if cell.state in ("running", "waiting")]
     signals = _Signals()
+    # Nobody joins a cluster that is started for us.
+    patience = NODE_PATIENCE if known_address(address) else 0.0
     # Ray says on standard output which nodes it has lost; that one is for results.
     with (
         redirect_stdout(sys.stderr),
@@ -65,8 +67,7 @@ def run_on_ray(ready: PreparedSweep, address: str, display: SweepDisplay) -> int
         handled_by(signals.note),
         display,
     ):
-        # Nobody joins a cluster that was started for us.
-        tasks = Tasks(ray, ready, NODE_PATIENCE if known_address(address) else 0.0)
+        tasks = Tasks(ray, ready, patience)
         for name in waiting:
             tasks.submit(name)
         while tasks.left and signals.number is None:
