@@ -62,6 +62,10 @@ class Nodes:
             return any(_title(child) == AT_WORK for child in psutil.Process(raylet).children())
         return False
 
+    def of_latest(self) -> list[psutil.Process]:
+        """Return the processes in which the latest node computes, and their parent."""
+        return _family(self.others[-1].all_processes["raylet"][0].process.pid)
+
     def processes(self) -> list[psutil.Process]:
         """Return all processes of all nodes that live."""
         found = []

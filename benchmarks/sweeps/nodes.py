@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 
+from benchmarks.cluster import machines
 from benchmarks.sweeps.cells import SingleRuns, outcome, planned, single_runs
 from benchmarks.trials import Say
+from ebbflow.runs.records import SUMMARY
+from ebbflow.sweeps.claims import Claims, checkpoint_number, readable_attempts
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.on_ray import run_on_ray
 from ebbflow.sweeps.starting import prepared
 from ebbflow.sweeps.status import StatusReader
 
+INTERVAL = 0.05
+"""Seconds between two looks at what the node that is to be killed computes."""
+
 
 def lost_node(say: Say) -> list[dict[str, Any]]:
-    """Kill one of two nodes when half of the cells are done."""
+    """Kill one of two nodes in the middle of a cell, when half of the cells are done."""
     with tempfile.TemporaryDirectory(prefix="ebbflow-ray-") as parent:
         sweep = planned(Path(parent) / "sweep")
         single = single_runs(sweep.plan(), Path(parent) / "single", say)
@@ -32,28 +39,21 @@ def lost_node(say: Say) -> list[dict[str, Any]]:
 
 def on_two_nodes(sweep: SweepFolder, single: SingleRuns, say: Say) -> dict[str, Any]:
     """Compute a sweep on two nodes of one core each; one is lost half-way."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300"}
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - for this trial alone
-
-    cluster: Any = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
-    try:
-        victim = cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
+    with machines.nodes(2) as cluster:
         ended = threading.Event()
+        killed: list[int] = []
 
         def disturb() -> None:
             reader = StatusReader(sweep)
-            while reader.read().counts["done"] < len(single.lines) // 2:
-                if ended.wait(0.2):
+            while reader.read().counts["done"] < len(single.lines) // 2 or not caught(
+                sweep, cluster
+            ):
+                if ended.wait(INTERVAL):
                     return
-            # As a machine that loses its power: nothing on it is told.
-            cluster.remove_node(victim, allow_graceful=False)
+            cluster.kill()  # as a machine that loses its power: nothing on it is told
             say("killed a node")
             killed.append(reader.read().counts["done"])
 
-        killed: list[int] = []
         other = threading.Thread(target=disturb, daemon=True)
         began = time.monotonic()
         other.start()
@@ -68,5 +68,20 @@ def on_two_nodes(sweep: SweepFolder, single: SingleRuns, say: Say) -> dict[str, 
             "seconds": round(time.monotonic() - began),
             **outcome(sweep, single),
         }
-    finally:
-        cluster.shutdown()
+
+
+def caught(sweep: SweepFolder, cluster: machines.Nodes) -> bool:
+    """Stop the cell that the latest node computes, if it is saved and not done."""
+    processes = {process.pid: process for process in cluster.of_latest()}
+    claims = Claims(sweep.path)
+    for cell in sweep.plan().cells:
+        attempt = next(reversed(readable_attempts(claims, cell.name)), None)
+        if attempt is None or attempt["state"] != "running" or attempt["pid"] not in processes:
+            continue
+        with suppress(psutil.NoSuchProcess):
+            process, run = processes[attempt["pid"]], sweep.run_folder(cell.name)
+            process.suspend()  # or it might be done before it is killed
+            if checkpoint_number(run) and not (run / SUMMARY).exists():
+                return True
+            process.resume()
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ KILLS = """\
 `python -m benchmarks.sweeps kills ray` computes {cells} cells on the digits and on part of MNIST,
 and kills processes by SIGKILL meanwhile:
 
-| computed by | killed | done | curves equal to single runs | begun anew though saved |
-| --- | --- | --- | --- | --- |
+| computed by | killed | done | curves equal to single runs | attempts | resumed | \
+begun anew though saved |
+| --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
 A cell that is killed before its first round is over has nothing to keep, and begins again: that
-happened {again} times in all three sweeps together. Everything else went on from a checkpoint."""
+happened {again} in all three sweeps together. {rest}"""
 
 ESTIMATES = """\
 What `--dry-run` told of twelve different cells, and what they then took on one worker with both
@@ -45,16 +47,32 @@ def kill_table() -> str:
          f"a worker {len(row['killed'])} times, with its cell {_with_cell(row)} times", row)
         for place, row in enumerate(workers)
     ]  # fmt: skip
-    lines.append((f"{nodes['nodes']} Ray nodes", "one node, half-way", nodes))
+    lines.append((f"{nodes['nodes']} Ray nodes", "one node, in the middle of a cell", nodes))
     return KILLS.format(
         cells=nodes["cells"],
         rows="\n".join(
             f"| {who} | {what} | {row['done']} of {row['cells']} | {row['equal']} of "
-            f"{row['cells']} | {row['begun anew though saved']} |"
+            f"{row['cells']} | {row['attempts']} | {row['resumed']} | "
+            f"{row['begun anew though saved']} |"
             for who, what, row in lines
         ),
-        again=sum(row["begun twice before anything was saved"] for _, _, row in lines),
+        again=_times(sum(row["begun twice before anything was saved"] for _, _, row in lines)),
+        rest=what_went_on([(who, row) for who, _, row in lines]),
     )
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def what_went_on(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return what became of the other cells, as far as the trials tell."""
+    if any(row["begun anew though saved"] for _, row in rows):
+        return "Others began anew although they were saved."
+    spared = [who for who, row in rows if not row["resumed"]]
+    if spared:
+        return f"No cell that was saved was interrupted on {' or '.join(spared)}."
+    return "Everything else went on from a checkpoint."
 
 
 def estimate_table() -> str:

@@ -132,7 +132,7 @@ def test_on_a_gpu_the_processor_does_not_matter() -> None:
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port"])
 def test_no_address_is_refused_in_a_sentence(address: str) -> None:
-    with pytest.raises(EbbflowError, match=r"engine\.address = .*HOST:PORT"):
+    with pytest.raises(EbbflowError, match=r"engine\.address: .*HOST:PORT"):
         connection._on_loopback(address)
 
 
@@ -142,6 +142,16 @@ def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
         port = free.getsockname()[1]
     with pytest.raises(EbbflowError, match=rf"no Ray cluster at 127\.0\.0\.1:{port}: start one"):
         connection._on_loopback(f"127.0.0.1:{port}")
+
+
+def test_a_cluster_of_its_own_is_started_whatever_others_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
+    assert connection.known_address("local") == ""
+    assert connection.known_address("") == "10.0.0.7:6379"
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert connection.known_address(None) == ""
 
 
 def test_without_ray_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,17 @@ def test_what_grows_the_run_grows_the_estimate() -> None:
     assert capped.memory["device states"] == 0
 
 
+def test_each_core_adds_what_a_worker_adds() -> None:
+    """What is foretold on one machine is needed on others, with more cores or fewer."""
+    network = ("model.kind=mlp",)
+    one, four = planned(*network), planned(*network, "engine.workers=4")
+    world = build_world(with_settings(*SMALL[:-1], *network), digits(), 100)
+    each = estimate(world, methods_of(world)).each_core
+    assert each > 0
+    assert sum(four.memory.values()) - sum(one.memory.values()) == 3 * each
+    assert one.each_core == four.each_core == 0  # they have that many workers wherever they are
+
+
 # --- ceilings ------------------------------------------------------------------------------------
 
 

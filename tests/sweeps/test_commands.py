@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -145,6 +146,9 @@ def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(
         ("sweep table nowhere", "nowhere holds no sweep"),
         ("sweep work nowhere", "nowhere holds no sweep"),
         ("sweep work", "Missing argument 'DIR'; see `ebbflow sweep work --help`"),
+        ("sweep work nowhere --grace 0", "--grace 0 is too small: write at least 1"),
+        ("sweep --seeds 1 --ray 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: start one by"),
+        ("sweep --seeds 1 --ray head:port", '--ray: "head:port" is no address of a Ray cluster'),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
@@ -155,6 +159,7 @@ def test_mistakes_are_told_in_a_sentence(
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("ebbflow: ") and answer.err.count("\n") == 1
     assert sentence in answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -202,6 +207,20 @@ def test_a_cell_that_fails_gives_exit_code_one_and_can_be_tried_again(tmp_path: 
     assert found["counts"]["failed"] == 1
     assert found["cells"][0]["why"] in answer.stderr
     assert sweep.retry() == ["s1"] and sweep.retry() == []
+
+
+def test_workers_are_told_how_long_a_round_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = mock.Mock(return_value=mock.Mock(stopped_by=None))
+    worker = mock.Mock(return_value=mock.Mock(stopped_by=None, left={}))
+    monkeypatch.setattr("ebbflow.sweeps.starting.Crew", crew)
+    monkeypatch.setattr("ebbflow.sweeps.working.Worker", worker)
+    sweep = str(kept(tmp_path / "sweep", planned({"seeds": [1]})).path)
+    assert ebbflow("sweep", "--out", sweep, "--grace", "50", "-q").code == 1
+    assert ebbflow("sweep", "work", sweep, "--grace", "40", "-q").code == 1
+    assert crew.call_args.args[-1] == 50
+    assert worker.call_args.kwargs == {"grace": 40}
 
 
 def test_the_first_command_is_meant_if_none_is_named() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.federation.page import filled
-from benchmarks.sweeps.page import PAGE, RESULTS, parts
+from benchmarks.sweeps.page import PAGE, RESULTS, parts, what_went_on
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 
 
@@ -31,10 +31,19 @@ def test_the_tables_are_what_was_kept() -> None:
     assert filled(page, parts()) == page
 
 
+def test_what_no_trial_has_shown_is_not_said() -> None:
+    shown = {"begun anew though saved": 0, "resumed": 2}
+    assert what_went_on([("2 workers", shown)]) == "Everything else went on from a checkpoint."
+    spared = what_went_on([("2 workers", shown), ("2 Ray nodes", {**shown, "resumed": 0})])
+    assert spared == "No cell that was saved was interrupted on 2 Ray nodes."
+    assert "anew" in what_went_on([("2 workers", {**shown, "begun anew though saved": 1})])
+
+
 def test_what_was_kept_is_what_is_promised() -> None:
     for name in ("kills", "ray"):
         for row in json.loads((RESULTS / f"{name}.json").read_text()):
             assert row["done"] == row["equal"] == row["cells"] == 24
+            assert row["resumed"] >= 1
             assert row["begun anew though saved"] == 0
     tried = RESULTS / "estimates.json"  # on a machine at rest, or not at all
     for row in json.loads(tried.read_text()) if tried.exists() else []:

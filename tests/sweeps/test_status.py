@@ -129,7 +129,10 @@ def test_lines_tell_of_what_is_new() -> None:
         display.update(status(cell("a", "done"), cell("b", "running")))
         display.update(status(cell("a", "done"), cell("b", "done", seconds=3.0)))
         display.update(status(cell("b", "done"), cell("c", "failed", why="why not")))
-    assert text.getvalue() == "b: done, 3 s\nc: failed: why not\n"
+        for _ in range(2):
+            display.update(status(cell("d", "waiting", why="here: d is too large")))
+    said = "b: done, 3 s\nc: failed: why not\nleft by here: d is too large\n"
+    assert text.getvalue() == said
 
 
 def test_a_terminal_shows_first_what_is_going_on() -> None:

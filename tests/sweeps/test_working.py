@@ -13,14 +13,15 @@ import pytest
 
 from ebbflow import experiment
 from ebbflow.core.errors import EbbflowError
-from ebbflow.runs.records import METRICS, SUMMARY
+from ebbflow.runs.records import METRICS, SUMMARY, write_sealed
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.children import CellProcess
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.crew import Crew
+from ebbflow.sweeps.estimates import CellEstimate
 from ebbflow.sweeps.failures import LEFT, Failures
-from ebbflow.sweeps.folder import SweepJobs
+from ebbflow.sweeps.folder import SweepFolder, SweepJobs
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.outcome import sweep_views
 from ebbflow.sweeps.plan import SweepPlan
@@ -40,10 +41,11 @@ def reference(
     return JobsReference("tests.sweeps.toys:toy_jobs", arguments)
 
 
-def worker(jobs: JobsReference, log: Path) -> subprocess.Popen[bytes]:
+def worker(jobs: JobsReference, log: Path, grace: int = 10) -> subprocess.Popen[bytes]:
     """Start a worker that ends with this process."""
+    order = {"do": "work", **jobs._asdict(), "cores": [], "grace": grace}
     with log.open("ab") as file:
-        return start_servant({"do": "work", **jobs._asdict(), "cores": []}, stderr=file)
+        return start_servant(order, stderr=file)
 
 
 def until(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -106,6 +108,36 @@ def test_a_worker_ends_with_the_process_that_it_works_for(tmp_path: Path) -> Non
         servant.stdin.close()
         assert servant.wait(30) == 128 + signal.SIGTERM
     assert not claims.is_held("a")
+
+
+def test_a_round_has_as_long_as_it_is_given_and_is_lost_after_that(tmp_path: Path) -> None:
+    """The cell does not look whether it is to stop before its round is over."""
+    claims = Claims(tmp_path)
+    jobs = reference(tmp_path, {"long": "round60"})
+    with worker(jobs, tmp_path / "log.txt", grace=1) as servant:
+        until(lambda: claims.is_held("long") and claims.attempts("long"))
+        began = time.monotonic()
+        servant.terminate()
+        assert servant.wait(30) == 128 + signal.SIGTERM
+        assert 1 <= time.monotonic() - began < 4
+    (attempt,) = claims.attempts("long")
+    assert attempt["state"] == "stopped"
+    assert attempt["how"] == "asked to stop, and no round was over 1 s later"
+
+
+@pytest.mark.slow
+def test_a_round_that_takes_longer_than_usual_is_saved_where_it_may(tmp_path: Path) -> None:
+    """Workers, and those who have started them, wait as long as they are told to."""
+    crew = Crew(reference(tmp_path, {"long": "round12"}), 1, tmp_path / "logs", grace=30)
+
+    def look() -> None:
+        if crew.stopped_by is None and (tmp_path / "log").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    crew.work(look)
+    assert crew.stopped_by == signal.SIGTERM
+    assert Claims(tmp_path).attempts("long")[0]["state"] == "done"
+    assert done(tmp_path) == {"long"}
 
 
 @pytest.mark.slow
@@ -232,6 +264,21 @@ def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     (cell,) = StatusReader(sweep).read().cells
     assert cell.state == "failed" and "with other settings: move it away" in cell.why
     assert sweep_views(sweep, plan).lacking == ["s1"]
+
+
+def test_the_memory_of_a_cell_is_that_on_the_cores_it_gets(tmp_path: Path) -> None:
+    """It may be planned on a machine with many cores and computed on one with few."""
+    sweep, own = SweepFolder(tmp_path / "sweep"), len(os.sched_getaffinity(0))
+    sweep.write(planned({"seeds": [1]}), {"s1": CellEstimate(1.0, 10_000, 10, 64, 100)})
+    assert SweepJobs(sweep.path).need("s1") == 10_000 - (64 - own) * 100
+    assert SweepJobs(sweep.path, cores=4).need("s1") == 10_000 - 60 * 100
+
+
+def test_estimates_without_what_a_core_adds_are_read(tmp_path: Path) -> None:
+    line = {"seconds": 1.0, "memory": 10_000, "disk": 10, "cores": 64}
+    sweep = kept(tmp_path / "sweep", planned({"seeds": [1]}))
+    write_sealed(sweep.path / "estimates.json", {"cells": {"s1": line}})
+    assert SweepJobs(sweep.path).need("s1") == 10_000
 
 
 def test_a_damaged_note_fails_its_cell_and_no_other(tmp_path: Path) -> None:

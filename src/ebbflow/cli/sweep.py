@@ -62,6 +62,15 @@ Workers = Annotated[
         help="Processes that compute cells here; 0 only plans.",
     ),
 ]
+Grace = Annotated[
+    int,
+    typer.Option(
+        "--grace",
+        metavar=INTEGER,
+        parser=whole("--grace", 50, least=1),
+        help="Seconds that a round has to finish when a worker is asked to stop.",
+    ),
+]
 
 
 class SweepCommand(TyperCommand):
@@ -125,6 +134,7 @@ def run(
         typer.Option("--out", metavar="DIR", help="The sweep's folder; by default under runs/."),
     ] = None,
     workers: Workers = 1,
+    grace: Grace = 10,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -153,6 +163,10 @@ def run(
     """
     from ebbflow.sweeps.folder import SweepFolder
 
+    if ray is not None:  # before anything is measured or written
+        from ebbflow.cluster.connection import refuse_unreachable
+
+        refuse_unreachable(ray, "--ray")
     seeds = shortcuts.pop("seeds")
     wanted = [grid, preset, settings, seeds, *shortcuts.values()]
     if file is None and not any(wanted) and out is not None and SweepFolder(out).exists:
@@ -166,7 +180,7 @@ def run(
     if dry_run:
         _foretell(ready, as_json, quiet)
         return
-    _start(ready, ray, retry=retry, as_json=as_json, quiet=quiet)
+    _start(ready, ray, grace, retry=retry, as_json=as_json, quiet=quiet)
 
 
 def _wish(file: Path | None, grid: list[str], seeds: str | None) -> Wish:
@@ -252,7 +266,7 @@ def _foretell(ready: PreparedSweep, as_json: bool, quiet: bool) -> None:
 
 
 def _start(
-    ready: PreparedSweep, ray: str | None, *, retry: bool, as_json: bool, quiet: bool
+    ready: PreparedSweep, ray: str | None, grace: int, *, retry: bool, as_json: bool, quiet: bool
 ) -> None:
     from rich.console import Console
 
@@ -274,7 +288,7 @@ def _start(
 
         stopped = run_on_ray(ready, ray, SweepDisplay(console))
     elif ready.workers:
-        stopped = run_here(ready, SweepDisplay(console, ready.workers))
+        stopped = run_here(ready, SweepDisplay(console, ready.workers), grace)
     elif not silent:
         here = printable(shlex.quote(str(folder.path)))
         typer.echo(f"planned; each worker is one `ebbflow sweep work {here}`", err=True)
@@ -300,6 +314,9 @@ def _conclude(
         typer.echo(f"stopped: go on by `ebbflow sweep work {here}`", err=True)
         raise typer.Exit(128 + stopped)
     _tell_failures(status)
+    for cell in status.cells:
+        if cell.state == "waiting" and cell.why and not only_planned:
+            typer.echo(f"left     by {printable(cell.why)}", err=True)
     if not only_planned and status.counts["done"] < len(status.cells):
         raise typer.Exit(FAILED)
 
@@ -428,6 +445,7 @@ def table(
 def work(
     folder: SweepPath,
     plugin: Plugins = None,
+    grace: Grace = 10,
     as_json: Annotated[bool, json_option("how far every cell is in the end")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
@@ -447,7 +465,8 @@ def work(
         if not quiet:
             typer.echo(printable(sentence), err=True)
 
-    worker = Worker(SweepJobs(folder, [str(path.resolve()) for path in plugin or []]), say)
+    jobs = SweepJobs(folder, [str(path.resolve()) for path in plugin or []])
+    worker = Worker(jobs, say, grace=grace)
     worker.work()
     found = StatusReader(sweep_folder).read()
     if as_json:

@@ -28,6 +28,7 @@ _USUAL = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Workers compute in the place of this process, and so at its priority; Ray's usual one is low.
     "RAY_worker_niceness": "0",
+    "RAY_raylet_start_wait_time_s": "120",  # for a machine that is busy
 }
 _LONGEST = 40
 """Letters of a folder's path with which the names of Ray's sockets are not yet too long."""
@@ -37,6 +38,9 @@ _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """What lets Ray take 127.0.0.1 for what it is; by the name, it was made for other systems."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REACHED_SECONDS = 5.0
+LOCAL = "local"
+"""The address of a cluster that is started for whoever asks, whatever others there are."""
+_OPTION = "engine.address"
 
 
 def imported(*, on_loopback: bool = False) -> ModuleType:
@@ -53,7 +57,8 @@ def imported(*, on_loopback: bool = False) -> ModuleType:
         import ray  # noqa: PLC0415 - only a run on a cluster needs it
     except ImportError as error:
         raise EbbflowError(
-            f'engine.kind = "ray" needs Ray ({error}): install it by `pip install "ebbflow[ray]"`'
+            f'engine.kind = "ray" and `ebbflow sweep --ray` need Ray ({error}): install it by '
+            '`pip install "ebbflow[ray]"`'
         ) from None
     if on_loopback:  # it reads the variable when it is imported, which may have been long ago
         vars(import_module("ray._private.ray_constants"))["ENABLE_RAY_CLUSTER"] = False
@@ -62,22 +67,23 @@ def imported(*, on_loopback: bool = False) -> ModuleType:
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[ModuleType]:
+def connected(address: str | None, option: str = _OPTION) -> Iterator[ModuleType]:
     """Connect to a cluster until the block ends.
 
     Args:
         address: "auto" is any cluster that runs on this machine. None is the one that RAY_ADDRESS
             names or that `ray start` has started here, or else one that is started for the block
-            and ended with it; those that other programs started for themselves are left alone.
-            Where this program has connected to a cluster itself, that one is used.
+            and ended with it, as by "local"; those that other programs started for themselves are
+            left alone. Where this program has connected to a cluster itself, that one is used.
+        option: Where the user names the address.
     """
-    known = address or os.environ.get("RAY_ADDRESS") or _started_by_hand()
-    ray = imported(on_loopback=_on_loopback(known))
+    known = known_address(address)
+    ray = imported(on_loopback=_on_loopback(known, option))
     if ray.is_initialized():
         yield ray
         return
     with _signals_kept(), careless():
-        folder = _joined_or_started(ray, known)
+        folder = _joined_or_started(ray, known, option)
     try:
         yield ray
     finally:
@@ -87,23 +93,34 @@ def connected(address: str | None) -> Iterator[ModuleType]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _on_loopback(address: str) -> bool:
+def known_address(address: str | None) -> str:
+    """Return the address of the cluster to join; an empty text if one is to be started."""
+    known = address or os.environ.get("RAY_ADDRESS") or _started_by_hand()
+    return "" if known == LOCAL else known
+
+
+def refuse_unreachable(address: str | None, option: str = _OPTION) -> None:
+    """Raise an error if there is no cluster at an address, without connecting to it."""
+    _on_loopback(known_address(address), option)
+
+
+def _on_loopback(address: str, option: str = _OPTION) -> bool:
     """Return whether a cluster is to be reached by 127.0.0.1 alone.
 
     An address at which nobody listens is refused: Ray would try for many minutes.
     """
-    if not address or address in ("auto", "local"):
+    if not address or address == "auto":
         return False
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise EbbflowError(
-            f'engine.address = "{address}" is no address of a Ray cluster: give that of its head '
-            "node as HOST:PORT, on a machine of the cluster"
+            f'{option}: "{address}" is no address of a Ray cluster: give that of its head node as '
+            "HOST:PORT, on a machine of the cluster"
         )
     if not _listens(host, int(port)):
         raise EbbflowError(
             f"there is no Ray cluster at {address}: start one by `ray start --head`, correct "
-            "engine.address or RAY_ADDRESS, or leave both out to use this machine alone"
+            f"{option} or RAY_ADDRESS, or leave both out to use this machine alone"
         )
     return host in _LOOPBACK and not _listens(_own_address(), int(port))
 
@@ -127,7 +144,7 @@ def _own_address() -> str:
             return "127.0.0.1"
 
 
-def _joined_or_started(ray: Any, known: str) -> Path | None:
+def _joined_or_started(ray: Any, known: str, option: str) -> Path | None:
     """Connect to a cluster; return the folder of one that was started."""
     usual = {"logging_level": logging.ERROR, "log_to_driver": False}
     if known:
@@ -136,13 +153,13 @@ def _joined_or_started(ray: Any, known: str) -> Path | None:
         except ConnectionError as error:
             raise EbbflowError(
                 f"there is no Ray cluster at {known} ({_first_line(error)}): start one by `ray "
-                "start --head`, correct engine.address or RAY_ADDRESS, or leave both out to use "
-                "this machine alone"
+                f"start --head`, correct {option} or RAY_ADDRESS, or leave both out to use this "
+                "machine alone"
             ) from None
         except (RuntimeError, ValueError) as error:  # other versions of Ray or Python, no address
             raise EbbflowError(
                 f"the Ray cluster at {known} cannot be joined ({_first_line(error)}): correct "
-                "engine.address, or install the same versions of Python and Ray everywhere"
+                f"{option}, or install the same versions of Python and Ray everywhere"
             ) from None
         return None
     folder = Path(tempfile.mkdtemp(prefix="ebbflow-"))

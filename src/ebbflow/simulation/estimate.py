@@ -70,6 +70,7 @@ class Estimate(NamedTuple):
         second_checkpoint: Bytes of the other checkpoint that a running run keeps, and of a third
             while it is written.
         resident: Bytes of memory that the process has by now, with its libraries and the data.
+        each_core: Bytes of the memory that each processor core adds.
     """
 
     sessions: int
@@ -81,6 +82,7 @@ class Estimate(NamedTuple):
     disk: Parts
     second_checkpoint: int
     resident: int = 0
+    each_core: int = 0
 
     @property
     def most_disk(self) -> int:
@@ -123,6 +125,7 @@ def estimate(world: World, methods: Sequence[Method], in_folder: bool = True) ->
         disk if in_folder else {},
         2 * checkpoint if in_folder else 0,
         _resident(),
+        _each_core(world, len(methods), trained.most),
     )
 
 
@@ -364,9 +367,9 @@ def _memory(
         + (min(STACKED_BYTES, 2 * history) if len(world.sessions) > LONG else 0),
         # The last checkpoint is read once more when the run has finished.
         "checkpoint": 2 * checkpoint if in_folder else 0,
-        "training": _training(world, len(methods), trained.most) if on_cpu else 0,
+        "training": _training(world, len(methods), trained.most, _workers(world)) if on_cpu else 0,
         "survey": _survey(world, methods) if on_cpu else 0,
-        "evaluation": shown + _evaluation(world) if on_cpu else 0,
+        "evaluation": shown + _evaluation(world, _workers(world)) if on_cpu else 0,
     }
 
 
@@ -383,7 +386,18 @@ def _workers(world: World) -> int:
     return world.config.engine.workers or len(os.sched_getaffinity(0))
 
 
-def _training(world: World, lanes: int, devices: int) -> int:
+def _each_core(world: World, lanes: int, devices: int) -> int:
+    """Return the bytes that each core adds, if the engine has a worker on each."""
+    if world.config.engine.workers or world.config.device != "cpu":
+        return 0
+    one, two = (
+        _training(world, lanes, devices, workers) + _evaluation(world, workers)
+        for workers in (1, 2)
+    )
+    return two - one
+
+
+def _training(world: World, lanes: int, devices: int, workers: int) -> int:
     """Return the bytes that the engine's workers use while a round is trained."""
     config, model = world.config, world.model
     steps = config.local.steps if isinstance(config.local.steps, int) else max(config.local.steps)
@@ -404,7 +418,7 @@ def _training(world: World, lanes: int, devices: int) -> int:
             fitting = max(1, BLOCK_BYTES // (batch * sample + 4 * theta))
             together, vectors = min(devices, config.engine.block or fitting), MAPPED_VECTORS
     device = batch * (steps * sample + _activations(world)) + vectors * theta
-    return _workers(world) * together * device + lanes * waiting * theta
+    return workers * together * device + lanes * waiting * theta
 
 
 def _survey(world: World, methods: Sequence[Method]) -> int:
@@ -424,11 +438,11 @@ def _survey(world: World, methods: Sequence[Method]) -> int:
     return rows * _activations(world) * SURVEY_PASSES * min(most, 2 * past)
 
 
-def _evaluation(world: World) -> int:
+def _evaluation(world: World, workers: int) -> int:
     test = world.dataset.test
     rows = max((len(part) for part in parts(test)), default=0)
     sample = FLOAT * test.x[0].numel()
-    return _workers(world) * rows * (sample + _activations(world) // 2)
+    return workers * rows * (sample + _activations(world) // 2)
 
 
 def _activations(world: World) -> int:

@@ -26,8 +26,8 @@ from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.failures import Failures, sentence_of
 from ebbflow.sweeps.jobs import Jobs
 
-PATIENCE = 10.0
-"""Seconds that a round has to finish once its process is to end."""
+GRACE = 10
+"""Seconds that a round has to finish once its process is to end, unless another number is given."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # On other systems libraries may not survive a fork.
 METHOD = "fork" if sys.platform == "linux" else "spawn"
@@ -36,11 +36,11 @@ METHOD = "fork" if sys.platform == "linux" else "spawn"
 class CellProcess:
     """A process that computes one cell."""
 
-    def __init__(self, jobs: Jobs, name: str) -> None:
+    def __init__(self, jobs: Jobs, name: str, grace: int = GRACE) -> None:
         self.name = name
         # Daemons are ended with this process if it ends in peace.
         self._process: Any = get_context(METHOD).Process(  # type: ignore[attr-defined]
-            target=_main, args=(jobs, name), daemon=True
+            target=_main, args=(jobs, name, grace), daemon=True
         )
         with warnings.catch_warnings():
             # Libraries may have threads that wait for work; none of them holds a lock.
@@ -84,8 +84,8 @@ class CellProcess:
             return f"exit code {code}"
 
 
-def _main(jobs: Jobs, name: str) -> None:
-    leaving = Leaving(partial(_give_up, jobs, name))
+def _main(jobs: Jobs, name: str, grace: int) -> None:
+    leaving = Leaving(partial(_give_up, jobs, name, grace), grace)
     use_one_arena()
     ending = 1
     try:
@@ -103,10 +103,10 @@ def _main(jobs: Jobs, name: str) -> None:
     os._exit(ending)
 
 
-def _give_up(jobs: Jobs, name: str) -> None:
+def _give_up(jobs: Jobs, name: str, grace: int) -> None:
     """End in the middle of a round, which has to be computed again."""
     try:
-        how = f"asked to stop, and no round was over {PATIENCE:g} seconds later"
+        how = f"asked to stop, and no round was over {grace} s later"
         Claims(jobs.folder).note_end(name, os.getpid(), "stopped", how)
     finally:
         os._exit(CellEnding.STOPPED)
@@ -118,8 +118,8 @@ class Leaving:
     Once it is, the present round has some seconds to finish; then ``give_up`` is called.
     """
 
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self._give_up = give_up
+    def __init__(self, give_up: Callable[[], None], grace: int = GRACE) -> None:
+        self._give_up, self._grace = give_up, grace
         self._event = threading.Event()
         for number in SIGNALS:
             signal.signal(number, self._handle)
@@ -142,6 +142,6 @@ class Leaving:
     def _leave(self) -> None:
         if not self._event.is_set():
             self._event.set()
-            end = threading.Timer(PATIENCE, self._give_up)
+            end = threading.Timer(self._grace, self._give_up)
             end.daemon = True
             end.start()

@@ -12,14 +12,15 @@ from types import FrameType
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder
 from ebbflow.core.signals import handled_by
+from ebbflow.sweeps.children import GRACE
 from ebbflow.sweeps.cores import shares_of_cores, shares_of_gpus
 from ebbflow.sweeps.jobs import JobsReference
 from ebbflow.sweeps.servants import start_servant
 
 INTERVAL = 0.3
 """Seconds between two looks at the workers."""
-PATIENCE = 15.0
-"""Seconds that workers have to save what they compute, once they are asked to stop."""
+PATIENCE = 5.0
+"""Seconds that workers have to end, beyond those that their rounds have to finish."""
 SHORT, MOST_SHORT = 10.0, 5
 """A worker that has died so often in a row, each time after fewer seconds, is given up."""
 
@@ -28,9 +29,10 @@ class _Member:
     """One worker: its process, and how often it died young."""
 
     def __init__(
-        self, reference: JobsReference, cores: list[int], gpu: str | None, log: Path
+        self, reference: JobsReference, cores: list[int], gpu: str | None, log: Path, grace: int
     ) -> None:
-        self._order = {"do": "work", **reference._asdict(), "cores": cores, "gpu": gpu}
+        own = {"cores": cores, "gpu": gpu, "grace": grace}
+        self._order = {"do": "work", **reference._asdict(), **own}
         self.log = log
         self._young = 0
         self.start()
@@ -76,15 +78,19 @@ class Crew:
         reference: The cells.
         count: How many workers.
         logs: The folder in which they write down what they do.
+        grace: Seconds that a round has to finish once they are asked to stop.
     """
 
-    def __init__(self, reference: JobsReference, count: int, logs: Path) -> None:
+    def __init__(
+        self, reference: JobsReference, count: int, logs: Path, grace: int = GRACE
+    ) -> None:
         make_folder(logs)
+        self._patience = grace + PATIENCE
         self.stopped_by: int | None = None
         self._asked = 0
         shares = zip(shares_of_cores(count), shares_of_gpus(count), strict=True)
         self._members = [
-            _Member(reference, cores, gpu, logs / f"worker-{place}.log")
+            _Member(reference, cores, gpu, logs / f"worker-{place}.log", grace)
             for place, (cores, gpu) in enumerate(shares, start=1)
         ]
 
@@ -114,7 +120,7 @@ class Crew:
         """Ask the workers to stop, and wait until they have saved what they compute."""
         running = [member.process for member in self._members if member.process.poll() is None]
         asked = 0
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while time.monotonic() < until and any(process.poll() is None for process in running):
             if self._asked > asked:  # a second time, they leave at once
                 asked = self._asked
@@ -128,7 +134,7 @@ class Crew:
             member.close()
             if member.process.poll() is None:
                 member.process.terminate()
-        until = time.monotonic() + (0.2 if self.stopped_by is not None else PATIENCE)
+        until = time.monotonic() + (0.2 if self.stopped_by is not None else self._patience)
         for member in self._members:
             try:
                 member.process.wait(max(0.05, until - time.monotonic()))

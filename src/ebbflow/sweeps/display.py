@@ -115,12 +115,15 @@ class SweepDisplay:
         return Group(status_table(shown), escape(summary_line(status, self._workers)))
 
     def _lines(self, status: SweepStatus) -> None:
-        """Write a line for each cell that is done or has failed since, and one now and then."""
+        """Write a line for each cell that is done, has failed or was left, and one now and then."""
         for cell in status.cells:
             if cell.state in ("done", "failed") and self._told.get(cell.name) != cell.state:
                 self._told[cell.name] = cell.state
                 done = f"{cell.name}: done, {in_time(cell.seconds)}"
                 self._say(done if cell.state == "done" else f"{cell.name}: failed: {cell.why}")
+            elif cell.state == "waiting" and cell.why and self._told.get(cell.name) != cell.why:
+                self._told[cell.name] = cell.why
+                self._say(f"left by {cell.why}")
         if time.monotonic() - self._shown >= SECONDS_BETWEEN_LINES and not status.over:
             self._shown = time.monotonic()
             self._say(summary_line(status, self._workers))

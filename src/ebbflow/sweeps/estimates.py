@@ -9,7 +9,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
@@ -30,13 +30,18 @@ class CellEstimate(NamedTuple):
 
     ``seconds`` is None if it does not fit into the memory of the machine that would have measured
     it; ``memory`` and ``disk`` are the most at any time, in bytes; ``cores`` is how many processor
-    cores the time is for.
+    cores time and memory are for, and ``each_core`` the bytes that each of them adds.
     """
 
     seconds: float | None
     memory: int
     disk: int
     cores: int
+    each_core: int = 0
+
+    def memory_on(self, cores: int) -> int:
+        """Return the bytes of memory on so many cores."""
+        return max(0, self.memory + (cores - self.cores) * self.each_core)
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -47,6 +52,7 @@ class EstimateLine(TypedDict):
     memory: Annotated[int, Field(ge=0)]
     disk: Annotated[int, Field(ge=0)]
     cores: Annotated[int, Field(ge=1)]
+    each_core: NotRequired[Annotated[int, Field(ge=0)]]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -95,7 +101,11 @@ def measured(
             if "error" in facts:
                 raise EbbflowError(f"cell {facts['name']}: {facts['error']}")
             told = CellEstimate(
-                facts["seconds"], facts["memory"], facts["disk"], max(1, len(cores))
+                facts["seconds"],
+                facts["memory"],
+                facts["disk"],
+                max(1, len(cores)),
+                facts["each_core"],
             )
             found |= {cell.name: told for cell in by_first[facts["name"]]}
             tell(number, len(groups))

@@ -14,6 +14,7 @@ from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.runs import records
 from ebbflow.runs.plain import check_plain
 from ebbflow.sweeps import claims, failures, locks, room
+from ebbflow.sweeps.cores import shares_of_cores
 from ebbflow.sweeps.estimates import FILE as ESTIMATES
 from ebbflow.sweeps.estimates import CellEstimate, read_estimates, write_estimates
 from ebbflow.sweeps.failures import Failures
@@ -112,10 +113,16 @@ class SweepFolder:
 
 
 class SweepJobs(Jobs):
-    """The cells of a sweep's folder."""
+    """The cells of a sweep's folder.
 
-    def __init__(self, folder: Path, plugins: Sequence[str] = ()) -> None:
-        self.folder = folder
+    Args:
+        folder: The folder.
+        plugins: Files of plugins that are trusted here.
+        cores: The processor cores that a cell is given; by default those that this process may use.
+    """
+
+    def __init__(self, folder: Path, plugins: Sequence[str] = (), cores: int = 0) -> None:
+        self.folder, self._cores = folder, cores
         self._sweep = SweepFolder(folder)
         self._plugins = [Path(path) for path in plugins]
         self._written: tuple[int, int] | None = None
@@ -149,7 +156,9 @@ class SweepJobs(Jobs):
     def need(self, name: str) -> int | None:
         """Return the bytes of memory that were foretold for a cell."""
         found = self._estimates.get(name)
-        return None if found is None else found.memory
+        if found is None:
+            return None
+        return found.memory_on(self._cores or len(shares_of_cores(1)[0]) or found.cores)
 
     def compute(self, name: str, stop: Stop) -> None:
         """Run a cell, or resume it."""
@@ -183,6 +192,6 @@ def is_same(cell: SweepCell, run: Path) -> bool:
         return True
 
 
-def jobs_of(folder: str, plugins: Sequence[str] = ()) -> SweepJobs:
+def jobs_of(folder: str, plugins: Sequence[str] = (), cores: int = 0) -> SweepJobs:
     """Return the cells of a folder, for a worker."""
-    return SweepJobs(Path(folder), plugins)
+    return SweepJobs(Path(folder), plugins, cores)

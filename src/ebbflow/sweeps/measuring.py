@@ -84,4 +84,5 @@ def _measured(cell: Mapping[str, Any], out: Path, plugins: Sequence[str]) -> dic
         "seconds": None if math.isnan(seconds) else seconds,
         "memory": planned.most_memory,
         "disk": planned.most_disk,
+        "each_core": planned.each_core,
     }

@@ -36,7 +36,7 @@ def _work(order: dict[str, Any]) -> int:
 
     try:
         jobs = JobsReference(order["factory"], order["arguments"]).open()
-        worker = Worker(jobs, say, lifeline=0)
+        worker = Worker(jobs, say, lifeline=0, grace=order["grace"])
         worker.work()
     except EbbflowError as error:
         say(f"ebbflow: {error}")

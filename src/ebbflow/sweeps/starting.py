@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.plugins import trust_recorded
+from ebbflow.sweeps.children import GRACE
 from ebbflow.sweeps.cores import shares_of_cores
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.display import SweepDisplay
@@ -104,14 +105,15 @@ def write(ready: PreparedSweep) -> SweepPlan:
     return ready.folder.write(ready.plan, ready.estimates)
 
 
-def run_here(ready: PreparedSweep, display: SweepDisplay) -> int | None:
+def run_here(ready: PreparedSweep, display: SweepDisplay, grace: int = GRACE) -> int | None:
     """Compute the cells with workers on this machine; return the signal that stopped them."""
     reader = StatusReader(ready.folder)
     status = reader.read()
     display.skip(status)
     if status.over:
         return None
-    crew = Crew(ready.folder.reference(ready.plugins), ready.workers, ready.folder.path / LOGS)
+    folder = ready.folder
+    crew = Crew(folder.reference(ready.plugins), ready.workers, folder.path / LOGS, grace)
     with display:
         crew.work(lambda: display.update(reader.read()))
     return crew.stopped_by

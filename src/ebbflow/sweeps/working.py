@@ -17,7 +17,7 @@ from typing import Any
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.signals import handled_by
-from ebbflow.sweeps.children import PATIENCE, CellProcess
+from ebbflow.sweeps.children import GRACE, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
 from ebbflow.sweeps.computing import CellEnding
 from ebbflow.sweeps.failures import LEFT, Failures
@@ -37,16 +37,23 @@ class Worker:
         jobs: The cells.
         say: Told in sentences what happens.
         lifeline: A handle that is at its end when the process is gone that this one works for.
+        grace: Seconds that a round has to finish once this worker is asked to stop.
     """
 
-    def __init__(self, jobs: Jobs, say: Callable[[str], None], lifeline: int | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        say: Callable[[str], None],
+        lifeline: int | None = None,
+        grace: int = GRACE,
+    ) -> None:
         self.jobs = jobs
         self.left: dict[str, str] = {}
         """Cells that this machine cannot compute, and why."""
         self.stopped_by: int | None = None
         """The signal that this worker was asked to stop by."""
         self._say = say
-        self._lifeline = lifeline
+        self._lifeline, self._grace = lifeline, grace
         self._claims, self._failures = Claims(jobs.folder), Failures(jobs.folder)
         self._room = Room(jobs.folder)
         self._done: set[str] = set()
@@ -134,7 +141,7 @@ class Worker:
 
     def _compute(self, name: str) -> CellEnding | str:
         before = checkpoint_number(self.jobs.run_folder(name))
-        self._child = child = CellProcess(self.jobs, name)
+        self._child = child = CellProcess(self.jobs, name, self._grace)
         began, told = time.monotonic(), False
         asked: float | None = None
         while child.running:
@@ -143,7 +150,7 @@ class Worker:
                 self._say("stopping after this round; once more to stop at once")
                 child.ask_to_stop()
                 asked = time.monotonic()
-            if asked is not None and time.monotonic() - asked > PATIENCE + 2:
+            if asked is not None and time.monotonic() - asked > self._grace + 2:
                 child.kill()
             if not told and time.monotonic() - began > INTERVAL:
                 told = True
