@@ -170,6 +170,7 @@ def test_mistakes_are_told_in_a_sentence(
         ({"workers": True}, "argument workers = True is neither"),
         ({"workers": "4"}, "argument workers = '4' is neither a number of processes, as in"),
         ({"workers": 0}, "argument workers = 0 computes nothing: use at least 1"),
+        ({"workers": "127.0.0.1:9"}, "there is no Ray cluster at 127.0.0.1:9: "),
         ({"grid": [3]}, "argument grid = [3] is neither keys with their values nor a list of"),
         ({"grid": "alpha=1,2"}, "argument grid = 'alpha=1,2' is neither"),
         ({"grid": 3}, "argument grid = 3 is neither"),

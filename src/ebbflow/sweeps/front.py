@@ -57,6 +57,10 @@ def sweep(
             cell for each.
     """
     _check_types(grid, settings, workers)
+    if isinstance(workers, str):
+        from ebbflow.cluster.connection import refuse_unreachable  # noqa: PLC0415 - only for Ray
+
+        refuse_unreachable(workers, "argument workers")
     wish = Wish() if config is None else wish_of_file(Path(config))
     for name in as_list(preset) if isinstance(preset, str) else preset:
         wish.layers.add_preset(name)
