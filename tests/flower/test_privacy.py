@@ -29,6 +29,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.flower import Opening, after_rounds
 from ebbflow.flower.panel import RemotePanel
 from tests.flower.stock import initial, stock_grid
+from tests.flower.test_odd_answers import answering
 from tests.flower.test_sessions import lines, numbers, sessions
 from tests.flower.watched import WatchedGrid
 from tests.flower.worlds import federated, simulated
@@ -128,6 +129,23 @@ def test_a_member_that_leaves_stops_nobody_and_spends_nothing(tmp_path: Path) ->
     assert abandoned
     assert all("the noise is made for 5 updates" in why or "updates" in why for why in abandoned)
     assert spent <= epsilon(4 * 2 - 1)
+
+
+def test_a_count_unlike_the_others_is_refused_by_name(tmp_path: Path) -> None:
+    grid, trained = stock_grid(), 0
+    plain = grid.nodes[102].app
+
+    def more(metrics: dict[str, Any]) -> dict[str, Any]:
+        nonlocal trained
+        trained += 1
+        return {**metrics, "num-examples": 41} if trained == 1 else metrics
+
+    grid.nodes[102].app = answering(plain, more, "train")
+    spent = spent_of(tmp_path, private(), "previous", grid)
+    refused = [line["refused"] for line in lines(tmp_path) if line["refused"]]
+    said = "num-examples is 41, and with an accountant it must be 40 as in most updates"
+    assert refused == [{"2": said}]
+    assert spent == pytest.approx(epsilon(4 * 2 - 1))
 
 
 def test_the_learned_start_is_refused_with_noise(tmp_path: Path) -> None:

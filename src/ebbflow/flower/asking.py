@@ -119,11 +119,15 @@ class Asking:
         ours = strategy if isinstance(strategy, AlgorithmStrategy) else None
         refused: dict[int, str] = {}
         if answers.replies:
-            refused = _checks_of(self.checks, strategy).refusals(
+            checks = _checks_of(self.checks, strategy)
+            refused = checks.refusals(
                 answers.replies,
                 shapes_of(arrays) if ours is None else ours.expected(),
                 distance_from(arrays) if ours is None else ours.length(),
             )
+            if accountant_of(strategy) is not None:
+                fine = {d: reply for d, reply in answers.replies.items() if d not in refused}
+                refused |= checks.unequal(fine)
         kept = {d: reply for d, reply in answers.replies.items() if d not in refused}
         done = Trained(
             None, None, answers.asked, tuple(kept), refused, answers.failed, answers.late, busy
