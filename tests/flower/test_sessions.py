@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedTrimmedAvg, Fed
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower import AskingTerms, Checks, Opening, Sessions, after_rounds, membership_changes
+from ebbflow.flower.running import Place
 from ebbflow.flower.saving import EVENTS, ROUNDS, HistoryFolder
 from ebbflow.flower.wire import form_of
 from tests.flower.stock import initial, stock_grid
@@ -130,6 +131,27 @@ def test_a_killed_server_goes_on_after_any_round(tmp_path: Path, name: str) -> N
     assert result.train_metrics_clientapp.keys() == whole.train_metrics_clientapp.keys()
     again = sessions(tmp_path / "parts", STRATEGIES[name]).run(stock_grid(), initial())
     assert (numbers(again.arrays) == numbers(whole.arrays)).all()
+
+
+def test_a_finished_federation_goes_on_when_more_sessions_are_asked_for(tmp_path: Path) -> None:
+    whole = sessions(tmp_path / "whole").run(stock_grid(), initial())
+    sessions(tmp_path / "parts", sessions=1).run(stock_grid(), initial())
+    result = sessions(tmp_path / "parts", sessions=3).run(stock_grid(), initial())
+    assert (numbers(result.arrays) == numbers(whole.arrays)).all()
+
+
+def test_a_killed_federation_ends_when_fewer_sessions_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(Finished):  # in the second round of session 3
+        sessions(tmp_path, sessions=4).run(stock_grid(), initial(), evaluate_fn=finishing(8))
+    told: list[str] = []
+    sessions(tmp_path, sessions=2, tell=told.append).run(stock_grid(), initial())
+    assert "all is over" in told
+    assert [(line["session"], line["round"]) for line in lines(tmp_path)][-1] == (3, 1)
+
+
+def test_a_checkpoint_that_says_whether_all_is_over_can_be_read() -> None:
+    saved = {**Place(session=3, rounds=6).facts(), "finished": True}
+    assert Place.of(saved) == Place(session=3, rounds=6)
 
 
 def test_a_fresh_strategy_for_every_session(tmp_path: Path) -> None:

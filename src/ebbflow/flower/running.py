@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -61,7 +61,6 @@ class Place:
         members: Its devices, with their numbers of samples; empty before it begins.
         known: The devices of all earlier sessions.
         began: When it began, in seconds since 1970.
-        finished: Whether all is over.
     """
 
     session: int = 1
@@ -70,7 +69,6 @@ class Place:
     members: dict[int, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     began: float = 0.0
-    finished: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return what is saved."""
@@ -80,7 +78,8 @@ class Place:
     def of(cls, facts: Mapping[str, Any]) -> Place:
         """Return the place that was saved."""
         members = {int(device): int(samples) for device, samples in facts["members"]}
-        return cls(**{**facts, "members": members, "known": set(facts["known"])})
+        own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        return cls(**{**own, "members": members, "known": set(facts["known"])})
 
 
 class RunOrder(NamedTuple):
@@ -128,12 +127,18 @@ class Running:
     def all_sessions(self) -> Result:
         """Train until all sessions are over."""
         self.settings.tell(f"models and records are in {self.folder.path.absolute()}")
-        while not self.place.finished:
+        while not self._finished:
             if not self.place.members:
                 self._begin()
             self._train()
             self._finish()
         return self._result()
+
+    @property
+    def _finished(self) -> bool:
+        """Whether all is over; a resumed federation may be asked for more sessions, or fewer."""
+        wanted = self.settings.sessions
+        return wanted is not None and self.place.session > wanted
 
     def _begin(self) -> None:
         """Gather members, choose w^(s,1), and set the strategy up."""
@@ -229,7 +234,6 @@ class Running:
             self.used |= self.strategy.used
         place.known |= set(place.members)
         place.members, place.round = {}, 0
-        place.finished = place.session == self.settings.sessions
         place.session += 1
         self.asking.members, self.strategy = frozenset(), None
         self.save()
@@ -355,7 +359,7 @@ class Running:
             self.strategy = self.settings.make_strategy(opening)
             strategy_state.restore(self.strategy, facts["strategy"], tensors)
         at = f"session {self.place.session}, after round {self.place.round}"
-        self.event("resumed", "all is over" if self.place.finished else f"goes on at {at}")
+        self.event("resumed", "all is over" if self._finished else f"goes on at {at}")
 
     def _seed(self) -> int:
         if self.seed is None:
