@@ -8,6 +8,7 @@ that was killed goes on where it was.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Collection, Mapping
@@ -80,6 +81,16 @@ class Place:
         members = {int(device): int(samples) for device, samples in facts["members"]}
         own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
         return cls(**{**own, "members": members, "known": set(facts["known"])})
+
+
+@dataclass
+class _Waiting:
+    """No round can begin: since when, why, and whether that is because members are busy."""
+
+    since: float = field(default_factory=time.monotonic)
+    told: float = -math.inf
+    why: str = ""
+    busy: bool = False
 
 
 class RunOrder(NamedTuple):
@@ -169,7 +180,8 @@ class Running:
     def _train(self) -> None:
         """Train in rounds until the trigger ends the session."""
         place = self.place
-        while (reason := self._ends()) is None:
+        waiting: _Waiting | None = None
+        while (reason := self._ends(waiting)) is None:
             began = time.time()
             t = place.round + 1
             config = ConfigRecord(
@@ -184,8 +196,11 @@ class Running:
             names = (self._seed(), place.session, t)
             done = self.asking.train(self.strategy, t, arrays, config, names)
             if not done.asked:
+                waiting = waiting or _Waiting()
+                self._tell_waiting(waiting, t, done)
                 time.sleep(WAIT)
                 continue
+            waiting = None
             if done.arrays is not None:
                 model = self.form.state(done.arrays)
                 if all(bool(torch.isfinite(part).all()) for part in model):
@@ -205,10 +220,15 @@ class Running:
                 )
         self.event("over", f"session {place.session} is over: {reason}")
 
-    def _ends(self) -> str | None:
+    def _ends(self, waiting: _Waiting | None) -> str | None:
+        """Return why the session is over, if it is; not before a first round, if that can begin."""
         place = self.place
-        present = frozenset(self.crowd.present())
+        present = self.asking.present()
         now = time.time()
+        if waiting is None and place.round == 0:
+            return None
+        if waiting is not None and (reason := self._hopeless(waiting)):
+            return reason
         return self.order.trigger(
             Observed(
                 session=place.session,
@@ -220,6 +240,17 @@ class Running:
                 now=now,
             )
         )
+
+    def _hopeless(self, waiting: _Waiting) -> str:
+        """Return why there will be no other round, if so and another session may begin."""
+        place, here = self.place, frozenset(self.crowd.present())
+        if not here & set(place.members):
+            reason = "none of its members is left"
+        elif not waiting.busy and time.monotonic() - waiting.since > self.order.deadline:
+            reason = f"no round has begun for {self.order.deadline:g} seconds: {waiting.why}"
+        else:
+            return ""
+        return reason if self.settings.terms.may_begin(place.session + 1, here) else ""
 
     def _finish(self) -> None:
         """Save w^(s,T+1), and go on to the next session."""
@@ -287,6 +318,17 @@ class Running:
             self.event("late", f"{where}: device {device} did not answer in time")
         if done.why:
             self.event("abandoned", f"{where}: abandoned, the model stays as it was: {done.why}")
+
+    def _tell_waiting(self, waiting: _Waiting, t: int, done: Trained) -> None:
+        """Tell that no round can begin, and why, once a minute."""
+        waiting.why, waiting.busy = done.why, bool(done.busy)
+        if time.monotonic() - waiting.told > 60:
+            waiting.told = time.monotonic()
+            here = len(self.crowd.present().keys() & self.place.members.keys())
+            self.settings.tell(
+                f"session {self.place.session} waits before round {t}: {done.why}; "
+                f"{here} of its {len(self.place.members)} members are here"
+            )
 
     def _tell_members(self, members: Collection[int]) -> None:
         here, before, session = set(members), set(self.memory.devices), self.place.session
