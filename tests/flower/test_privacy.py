@@ -26,8 +26,9 @@ from flwr.serverapp.strategy import (
 )
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import Opening, after_rounds
+from ebbflow.flower import Opening, after_rounds, crowd, running
 from ebbflow.flower.panel import RemotePanel
+from ebbflow.flower.saving import EVENTS
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_odd_answers import answering
 from tests.flower.test_sessions import lines, numbers, sessions
@@ -115,20 +116,67 @@ def test_what_was_spent_survives_a_killed_server(tmp_path: Path) -> None:
     assert spent_of(tmp_path, private(), "warm_start") == pytest.approx(epsilon(4 * 2 + 3))
 
 
-def test_a_member_that_leaves_stops_nobody_and_spends_nothing(tmp_path: Path) -> None:
+def test_a_member_that_leaves_for_good_ends_the_session_and_spends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.05)
     grid, trained = stock_grid(), 0
 
     def leaving(messages: list[Any]) -> None:
         nonlocal trained
         trained += messages[0].metadata.message_type == "train"
-        grid.nodes[103].online = trained != 1  # gone after the first of two rounds
+        grid.nodes[103].online = trained != 1  # gone in the first of two rounds
 
     grid.before_push = leaving
     spent = spent_of(tmp_path, private(), "previous", grid)
-    abandoned = [line["abandoned"] for line in lines(tmp_path) if line["abandoned"]]
-    assert abandoned
-    assert all("the noise is made for 5 updates" in why or "updates" in why for why in abandoned)
-    assert spent <= epsilon(4 * 2 - 1)
+    over = [line["said"] for line in lines(tmp_path, EVENTS) if line["event"] == "over"]
+    short = "4 members can be asked, and the noise is made for 5 updates"
+    assert over[0] == f"session 1 is over: no round has begun for 0.3 seconds: {short}"
+    assert over[1:] == [f"session {session} is over: 2 rounds are done" for session in (2, 3, 4)]
+    # It had been asked in round 1, which was abandoned then.
+    abandoned = [line for line in lines(tmp_path) if line["abandoned"]]
+    assert [(line["session"], line["round"]) for line in abandoned] == [(1, 1)]
+    assert spent == pytest.approx(epsilon(3 * 2))
+
+
+def test_a_late_answer_is_waited_for_where_the_noise_needs_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.02)
+    monkeypatch.setattr(crowd, "LATE_POLL", 0.05)
+    grid, trained, busy = stock_grid(), 0, 0
+    late: list[tuple[str, Any]] = []
+    push = grid.push_messages
+
+    def pushed(messages: Any) -> Any:
+        nonlocal trained
+        messages = list(messages)
+        trained += messages[0].metadata.message_type == "train"
+        grid.nodes[103].silent = trained == 1 and not late
+        keys = list(push(messages))
+        if grid.nodes[103].silent:
+            late.extend(
+                each
+                for each in zip(keys, messages, strict=True)
+                if each[1].metadata.dst_node_id == 103
+            )
+        return keys
+
+    def tell(sentence: str) -> None:
+        nonlocal busy
+        if "waits before round 2: 4 members can be asked" in sentence:
+            busy += 1
+            grid.nodes[103].silent = False
+            ((key, message),) = late
+            grid._replies[key] = grid._reply(grid.nodes[103], message)
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    many = sessions(tmp_path, private(), sessions=1, trigger=after_rounds(4), tell=tell)
+    many.run(grid, initial())
+    assert busy == 1  # and it is told once
+    rounds = [(line["round"], line["used"]) for line in lines(tmp_path) if line["round"]]
+    everybody = [0, 1, 2, 3, 4]
+    assert rounds == [(1, [0, 1, 2, 4]), (2, everybody), (3, everybody), (4, everybody)]
 
 
 def test_a_count_unlike_the_others_is_refused_by_name(tmp_path: Path) -> None:

@@ -96,11 +96,10 @@ class Asking:
 
     def hello(self, contents: RecordDict) -> Answers:
         """Ask everybody who is here; who answers may be a member."""
-        here = self.crowd.present()
-        busy = self.crowd.busy()
+        here, busy = self.crowd.present(), self.crowd.busy()
         self.first = frozenset(one for one in here.values() if one.node_id not in busy)
         self.crowd.heard.clear()
-        nodes = {one.node_id: device for device, one in here.items() if one.node_id not in busy}
+        nodes = {one.node_id: one.device for one in self.first}
         messages = [Message(contents, node, MessageType.EVALUATE) for node in sorted(nodes)]
         return self.crowd.ask(messages, nodes, self.deadline)
 
@@ -128,7 +127,7 @@ class Asking:
         _cap_minima(strategy, len(grid.devices))
         short = _too_few_for_noise(strategy, len(grid.devices))
         if short:
-            return Trained(None, asked=len(grid.devices), busy=busy, why=short)
+            return Trained(None, busy=busy, why=short)
         # Flower's strategies draw nodes with Python's global generator.
         random.seed(int(generator(*names, "strategy").integers(2**63)))
         messages = list(strategy.configure_train(t, arrays, config, grid))
