@@ -26,7 +26,7 @@ from flwr.serverapp.strategy import (
 )
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import Opening, after_rounds, crowd, running
+from ebbflow.flower import Opening, Starting, after_rounds, crowd, running
 from ebbflow.flower.panel import RemotePanel
 from ebbflow.flower.saving import EVENTS
 from tests.flower.stock import initial, stock_grid
@@ -114,6 +114,70 @@ def test_what_was_spent_survives_a_killed_server(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         spent_of(tmp_path, private(), "warm_start", grid)
     assert spent_of(tmp_path, private(), "warm_start") == pytest.approx(epsilon(4 * 2 + 3))
+
+
+class KilledError(BaseException):
+    """The server process is gone."""
+
+
+def released(folder: Path, start: Any, dies: Any) -> tuple[int, int]:
+    """Return how many noised models nodes were sent, and how many releases were paid for.
+
+    The server is killed, and resumed, whenever ``dies`` says so of a message.
+    """
+    made: list[Any] = []
+    sent: set[bytes] = set()
+    deaths = 0
+
+    def factory(opening: Opening) -> Strategy:
+        made.append(
+            DifferentialPrivacyServerSideFixedClipping(
+                FedAvg(), NOISE, CLIP, len(opening.members), accountant=accountant()
+            )
+        )
+        strategy: Strategy = made[-1]
+        return strategy
+
+    def pushing(messages: list[Any]) -> None:
+        nonlocal deaths
+        content = messages[0].content
+        sent.add(content["arrays"]["layers.0.weight"].numpy().tobytes())
+        if deaths < 3 and dies(messages[0].metadata.message_type, content["config"]):
+            deaths += 1
+            raise KilledError
+
+    for _ in range(4):
+        grid = stock_grid()
+        grid.before_push = pushing
+        here = sessions(folder, factory, start=start, sessions=2, trigger=after_rounds(2))
+        try:
+            here.run(grid, initial())
+        except KilledError:
+            continue
+    assert deaths == 3
+    # The first model has no noise, and that of the last round of all has been sent as well.
+    return len(sent) - 1, max(strategy.privacy_spent().num_releases for strategy in made)
+
+
+def test_a_model_is_paid_for_before_it_is_evaluated(tmp_path: Path) -> None:
+    def dies(kind: str, config: Any) -> bool:
+        return kind == "evaluate" and config["server-round"] == 2
+
+    assert released(tmp_path, "previous", dies) == (4, 4)
+    tested = [(line["session"], line["round"], line["used"]) for line in lines(tmp_path)]
+    assert tested == [(s, t, [0, 1, 2, 3, 4]) for s in (1, 2) for t in (1, 2)]
+    assert all("eval_loss" in line["evaluate"] for line in lines(tmp_path))
+
+
+def test_rounds_of_a_probe_are_paid_for_before_the_next(tmp_path: Path) -> None:
+    def dies(kind: str, config: Any) -> bool:
+        probing = config.get("global-round") == 0
+        return kind == "train" and probing and config["server-round"] == 2
+
+    sent, paid = released(tmp_path, Starting("warm_start", probe_rounds=2), dies)
+    # Four rounds, and a probe of which three were killed after a round. The last model of a probe
+    # is not sent to anybody, but a session may begin with something made of it.
+    assert sent - 1 <= paid == 4 + 3 + 2
 
 
 def test_a_member_that_leaves_for_good_ends_the_session_and_spends_nothing(

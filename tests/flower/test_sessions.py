@@ -23,6 +23,7 @@ from ebbflow.flower import (
     Checks,
     Opening,
     Sessions,
+    Starting,
     after_rounds,
     crowd,
     membership_changes,
@@ -108,6 +109,12 @@ def test_every_start_works_with_a_stock_app(tmp_path: Path, start: str) -> None:
     if start == "learned":
         mixed = [line for line in lines(tmp_path, EVENTS) if line["event"] == "start"]
         assert any(line["mixture"] for line in mixed)
+
+
+def test_a_probe_may_have_several_rounds(tmp_path: Path) -> None:
+    start = Starting("warm_start", probe_rounds=3)
+    sessions(tmp_path, start=start, sessions=2).run(stock_grid(), initial())
+    assert not [line for line in lines(tmp_path, EVENTS) if line["event"] == "warning"]
 
 
 @pytest.mark.parametrize(

@@ -180,18 +180,19 @@ class Opener:
             )
         # All sessions and all probes are paid from one budget.
         strategy_state.share_budget(running.strategy, strategy)
-        arrays = self.form.arrays(model)
         for v in range(1, rounds + 1):
             config = ConfigRecord(
                 {**running.order.train_config, "session": self.session, "global-round": 0}
             )
             names = (opening.seed, "probe", self.session, v)
-            done = self.asking.train(strategy, v, arrays, config, names)
+            done = self.asking.train(strategy, v, self.form.arrays(model), config, names)
             if done.arrays is None:
                 raise TrainingError(f"round {v} was abandoned ({done.why})")
-            arrays = done.arrays
+            model = self.form.state(done.arrays)
             strategy_state.share_budget(strategy, running.strategy)
-        return self.form.state(arrays)
+            if strategy_state.accountant_of(strategy) is not None:
+                running.save()  # the next round sends out what this one has made
+        return model
 
     def _survey(self, asked: Opening, models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
         if isinstance(self.settings.strategy, Training):

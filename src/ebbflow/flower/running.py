@@ -62,6 +62,7 @@ class Place:
         members: Its devices, with their numbers of samples; empty before it begins.
         known: The devices of all earlier sessions.
         began: When it began, in seconds since 1970.
+        untested: What is known of the last round, until its model has been evaluated.
     """
 
     session: int = 1
@@ -70,6 +71,7 @@ class Place:
     members: dict[int, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     began: float = 0.0
+    untested: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what is saved."""
@@ -174,13 +176,17 @@ class Running:
             weights={str(past): weight for past, weight in point.weights.items()},
         )
         if self.order.evaluate_fn is not None:
-            self._tested(0, Trained(None), 0.0)
+            place.untested = _known_of(Trained(None), 0.0)
+            self._tested()
         self.save()
 
     def _train(self) -> None:
         """Train in rounds until the trigger ends the session."""
         place = self.place
         waiting: _Waiting | None = None
+        if place.untested is not None:  # the server was killed in between
+            self._tested()
+            self.save()
         while (reason := self._ends(waiting)) is None:
             began = time.time()
             t = place.round + 1
@@ -209,7 +215,10 @@ class Running:
                     done.arrays, done.why = None, "the model made of the updates is not finite"
             place.round, place.rounds = t, place.rounds + 1
             self._tell_of(t, done)
-            self._tested(t, done, time.time() - began)
+            place.untested = _known_of(done, time.time() - began)
+            if strategy_state.accountant_of(self.strategy) is not None:
+                self.save()  # nobody is sent a model that is not paid for
+            self._tested()
             self.save()
             self.abandoned = self.abandoned + 1 if done.why else 0
             if self.abandoned > MOST_ABANDONED:
@@ -272,13 +281,15 @@ class Running:
 
     # --- records ---
 
-    def _tested(self, t: int, done: Trained, seconds: float) -> None:
+    def _tested(self) -> None:
         """Evaluate the present model, and record the round."""
         place = self.place
         arrays = self.form.arrays(self.memory.model)
         evaluated = None
-        if t > 0 and self.strategy is not None:
-            evaluated = self.asking.evaluate(self.strategy, t, arrays, self.order.evaluate_config)
+        if place.round > 0 and self.strategy is not None:
+            evaluated = self.asking.evaluate(
+                self.strategy, place.round, arrays, self.order.evaluate_config
+            )
         tested = (
             None
             if self.order.evaluate_fn is None
@@ -288,15 +299,14 @@ class Running:
             ROUNDS,
             {
                 "session": place.session,
-                "round": t,
+                "round": place.round,
                 "rounds": place.rounds,
-                **done.line(),
-                "train": _plain(done.metrics),
+                **(place.untested or {}),
                 "evaluate": _plain(evaluated),
                 "server": _plain(tested),
-                "seconds": round(seconds, 3),
             },
         )
+        place.untested = None
 
     def _at_server(self, evaluate: Any, arrays: ArrayRecord) -> MetricRecord | None:
         """Test a model with the user's function, which may want to know the session."""
@@ -420,6 +430,11 @@ class Running:
                 if line[kind]:
                     into[number] = MetricRecord(line[kind])
         return result
+
+
+def _known_of(done: Trained, seconds: float) -> dict[str, Any]:
+    """Return what is recorded of a round before its model is evaluated."""
+    return {**done.line(), "train": _plain(done.metrics), "seconds": round(seconds, 3)}
 
 
 def _plain(metrics: MetricRecord | None) -> dict[str, Any]:
