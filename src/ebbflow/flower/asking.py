@@ -139,7 +139,7 @@ class Asking:
             refused = checks.refusals(
                 answers.replies,
                 shapes_of(arrays) if ours is None else ours.expected(),
-                distance_from(arrays) if ours is None else ours.length(),
+                distance_from(arrays) if ours is None else ours.lengths(),
             )
             if accountant_of(strategy) is not None:
                 fine = {d: reply for d, reply in answers.replies.items() if d not in refused}

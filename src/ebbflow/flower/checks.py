@@ -29,8 +29,9 @@ Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 Kinds = Mapping[str, str]
 """What each metric of a reply is, by name: a number, or a list of so many."""
 
-Length = Callable[[RecordDict], float]
-"""Returns how far a reply moves the model; it is not finite if an entry of the reply is not."""
+Lengths = Callable[[RecordDict], Mapping[str, float]]
+"""Returns how long each part of a reply is, above all the update: how far it moves the model. A
+length is not finite if an entry of the part is not."""
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class Checks:
     """What an update must be like.
 
     Attributes:
-        norm: How many times the median length of a round's updates is too long; None: no limit.
+        norm: How many times the median length of a round's updates is too long; None: no limit. It
+            takes three updates: of two, none is longer than twice their median.
         most_examples: The most samples that a device may claim to have.
         weighted_by: The metric that holds the number of samples.
     """
@@ -56,28 +58,31 @@ class Checks:
             )
 
     def refusals(
-        self, replies: Mapping[int, Message], expected: Shapes, length: Length
+        self, replies: Mapping[int, Message], expected: Shapes, lengths_of: Lengths
     ) -> dict[int, str]:
         """Return why replies to a training message are refused, by device."""
         refused: dict[int, str] = {}
-        lengths: dict[int, float] = {}
+        lengths: dict[int, Mapping[str, float]] = {}
         usual = _usual_metrics(replies)
         for device, reply in replies.items():
             why = _wrong_arrays(reply.content, expected) or self._wrong_metrics(
                 reply.content, usual
             )
             if why is None:
-                lengths[device] = length(reply.content)
-                if not math.isfinite(lengths[device]):
-                    del lengths[device]
+                found = lengths_of(reply.content)
+                if all(map(math.isfinite, found.values())):
+                    lengths[device] = found
+                else:
                     why = "the update is not finite"
             if why is not None:
                 refused[device] = why
         if self.norm is not None and lengths:
-            middle = median(lengths.values())
-            for device, long in lengths.items():
-                if long > self.norm * middle > 0:
-                    refused[device] = f"the update is {long / middle:.3g} times the median length"
+            for name in next(iter(lengths.values())):
+                middle = median(found[name] for found in lengths.values())
+                for device, found in lengths.items():
+                    if found[name] > self.norm * middle > 0:
+                        times = f"{found[name] / middle:.3g} times the median length"
+                        refused.setdefault(device, f"the {name} is {times}")
         return dict(sorted(refused.items()))
 
     def evaluations(self, replies: Mapping[int, Message]) -> list[Message]:
@@ -133,11 +138,11 @@ def shapes_of(arrays: ArrayRecord) -> Shapes:
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
-def distance_from(sent: ArrayRecord) -> Length:
+def distance_from(sent: ArrayRecord) -> Lengths:
     """Return the function that measures how far a model in a reply lies from the one sent."""
     before = {name: array.numpy() for name, array in sent.items()}
 
-    def length(content: RecordDict) -> float:
+    def lengths(content: RecordDict) -> dict[str, float]:
         (arrays,) = content.array_records.values()
         squares = 0.0
         for name, array in arrays.items():
@@ -145,9 +150,9 @@ def distance_from(sent: ArrayRecord) -> Length:
             if after.dtype.kind == "f":
                 moved = after.astype(np.float64) - before[name].astype(np.float64)
                 squares += float(np.square(moved).sum())
-        return math.sqrt(squares)
+        return {"update": math.sqrt(squares)}
 
-    return length
+    return lengths
 
 
 def _wrong_arrays(content: RecordDict, expected: Shapes) -> str | None:
