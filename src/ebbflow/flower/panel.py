@@ -6,6 +6,7 @@ Flower app: they are sent mixtures of models to evaluate, as plain ``evaluate`` 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -121,7 +122,11 @@ class RemotePanel(_Asked):
             weight, loss, slope, curvature = self._lists(
                 answers, device, weight=1, losses=1, slope=size, curvature=size * size
             )
-            _check_sums(device, weight, loss, slope, curvature)
+            if np.isfinite(loss).all():
+                _check_sums(device, weight, loss, slope, curvature)
+            else:  # a step to there is not made, whatever the rest says
+                _check_sums(device, weight)
+                slope, curvature = np.zeros_like(slope), np.zeros_like(curvature)
             return Expansion(weight, loss, slope[None], curvature.reshape(1, size, size))
 
         return added_expansions([[sums(device) for device in group] for group in self.groups])
@@ -216,7 +221,9 @@ class EvaluatedPanel(_Asked):
         )
         # Of single samples nothing is known; a device's mean stands for all of its samples.
         by_device = np.array([[each[d][0] * each[d][1] for d in self.devices] for each in found])
-        return LossSums(weight, loss, np.nan_to_num(by_device @ by_device.T, posinf=0.0))
+        with np.errstate(invalid="ignore"):  # where losses are infinite
+            products = np.nan_to_num(by_device @ by_device.T, posinf=0.0, neginf=0.0)
+        return LossSums(weight, loss, products)
 
     def expansion(self, mixture: Array, half: Half) -> Expansion:
         """Return the quadratic through the losses, expanded around a mixture."""
@@ -246,6 +253,8 @@ class EvaluatedPanel(_Asked):
         pairs = list(combinations(range(size), 2))
         middles = [(corners[i] + corners[j]) / 2 for i, j in pairs]
         sums = self.losses([*corners, *middles], "learn")
+        if not np.isfinite(sums.loss).all():
+            _leave_out(dict.fromkeys(self.devices, "a model of the past has no finite loss"))
         fitted = []
         for weight, loss in zip(sums.weight, sums.loss / sums.weight[:, None], strict=True):
             curvature = np.zeros((size, size))
@@ -273,7 +282,11 @@ class EvaluatedPanel(_Asked):
         if len(unclear) == len(answers):  # then it is the app's, or the settings'
             raise next(iter(unclear.values()))
         wrong = {device: str(error) for device, error in unclear.items()}
-        wrong |= {d: f"its loss is {n}" for d, n in losses.items() if not abs(n) <= MOST}
+        beyond = {d: f"its loss is {n}" for d, n in losses.items() if not abs(n) <= MOST}
+        if 2 * len(beyond) > len(losses):  # it is the mixture that is no good
+            losses = dict.fromkeys(losses, math.inf)
+        else:
+            wrong |= beyond
         _leave_out(wrong)
         self._known[key] = {
             device: (float(metrics.get(EXAMPLES, 1)), losses[device])
