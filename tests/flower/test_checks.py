@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
 
@@ -15,8 +17,11 @@ from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbflow.core.algorithm import Upload
+from ebbflow.flower import Opening, Training
 from ebbflow.flower.bad_updates import BAD_UPDATES
 from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from ebbflow.flower.wire import form_of, upload_record
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_sessions import lines, numbers, sessions
 from tests.flower.worlds import digest, federated, node_of, simulated
@@ -55,6 +60,49 @@ def test_the_same_with_our_own_algorithms(tmp_path: Path, kind: str, algorithm: 
     expected = other.sessions(algorithm, "previous", 1).run(other.grid, other.initial)
     assert digest(here.theta(result.arrays)) == digest(other.theta(expected.arrays))
     assert sum("the update of device 1 was refused" in line for line in told) == 3
+
+
+@pytest.mark.parametrize("name", ["delta", "extra/c"])
+def test_every_part_of_an_upload_is_compared_with_the_others(tmp_path: Path, name: str) -> None:
+    truth = simulated(tmp_path, "scaffold", "previous", 2)
+    honest = federated(truth.world, tmp_path / "honest")
+    result = honest.sessions("scaffold", "previous", 1).run(honest.grid, honest.initial)
+    usual = honest.theta(result.arrays).norm()
+    here = federated(truth.world, tmp_path / "here")
+    here.nodes[node_of(1)].spoil = partial(_longer, name)
+    told: list[str] = []
+    result = here.sessions("scaffold", "previous", 1, tell=told.append).run(here.grid, here.initial)
+    part = "update" if name == "delta" else "array extra/c"
+    said = [line for line in told if "the update of device 1 was refused" in line]
+    assert len(said) == 3
+    assert all(f"refused: the {part} is " in line for line in said), said
+    assert here.theta(result.arrays).norm() < 2 * usual
+
+
+def _longer(name: str, content: RecordDict) -> RecordDict:
+    """Add a million to each entry of one array."""
+    arrays = content.array_records["upload"]
+    arrays[name] = Array(arrays[name].numpy() + np.float32(1e6))
+    return content
+
+
+def test_buffers_are_compared_as_well() -> None:
+    form = form_of(initial())
+    population = dict.fromkeys(range(3), 40)
+    strategy = Training(buffers=frozenset(form.buffer_layout.names))(
+        Opening(1, population, form, 1)
+    )
+    model = form.state(initial())
+    replies = {}
+    for device in range(3):
+        long = 1e6 if device == 2 else 1.0
+        samples = torch.tensor(40.0)
+        one = Upload(model.theta, samples * model.buffers * long, samples, samples / 40, {})
+        content = upload_record(one)
+        replies[device] = type("Reply", (), {"content": content})()
+    shapes = shapes_of(replies[0].content.array_records["upload"])
+    found = Checks().refusals(replies, shapes, strategy.lengths())
+    assert found == {2: "the array buffers is 1e+06 times the median length"}
 
 
 def _nothing(content: RecordDict) -> RecordDict:

@@ -26,9 +26,11 @@ from flwr.serverapp.strategy import (
 )
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import Opening, after_rounds
+from ebbflow.flower import Opening, Starting, after_rounds, crowd, running
 from ebbflow.flower.panel import RemotePanel
+from ebbflow.flower.saving import EVENTS
 from tests.flower.stock import initial, stock_grid
+from tests.flower.test_odd_answers import answering
 from tests.flower.test_sessions import lines, numbers, sessions
 from tests.flower.watched import WatchedGrid
 from tests.flower.worlds import federated, simulated
@@ -114,20 +116,148 @@ def test_what_was_spent_survives_a_killed_server(tmp_path: Path) -> None:
     assert spent_of(tmp_path, private(), "warm_start") == pytest.approx(epsilon(4 * 2 + 3))
 
 
-def test_a_member_that_leaves_stops_nobody_and_spends_nothing(tmp_path: Path) -> None:
+class KilledError(BaseException):
+    """The server process is gone."""
+
+
+def released(folder: Path, start: Any, dies: Any) -> tuple[int, int]:
+    """Return how many noised models nodes were sent, and how many releases were paid for.
+
+    The server is killed, and resumed, whenever ``dies`` says so of a message.
+    """
+    made: list[Any] = []
+    sent: set[bytes] = set()
+    deaths = 0
+
+    def factory(opening: Opening) -> Strategy:
+        made.append(
+            DifferentialPrivacyServerSideFixedClipping(
+                FedAvg(), NOISE, CLIP, len(opening.members), accountant=accountant()
+            )
+        )
+        strategy: Strategy = made[-1]
+        return strategy
+
+    def pushing(messages: list[Any]) -> None:
+        nonlocal deaths
+        content = messages[0].content
+        sent.add(content["arrays"]["layers.0.weight"].numpy().tobytes())
+        if deaths < 3 and dies(messages[0].metadata.message_type, content["config"]):
+            deaths += 1
+            raise KilledError
+
+    for _ in range(4):
+        grid = stock_grid()
+        grid.before_push = pushing
+        here = sessions(folder, factory, start=start, sessions=2, trigger=after_rounds(2))
+        try:
+            here.run(grid, initial())
+        except KilledError:
+            continue
+    assert deaths == 3
+    # The first model has no noise, and that of the last round of all has been sent as well.
+    return len(sent) - 1, max(strategy.privacy_spent().num_releases for strategy in made)
+
+
+def test_a_model_is_paid_for_before_it_is_evaluated(tmp_path: Path) -> None:
+    def dies(kind: str, config: Any) -> bool:
+        return kind == "evaluate" and config["server-round"] == 2
+
+    assert released(tmp_path, "previous", dies) == (4, 4)
+    tested = [(line["session"], line["round"], line["used"]) for line in lines(tmp_path)]
+    assert tested == [(s, t, [0, 1, 2, 3, 4]) for s in (1, 2) for t in (1, 2)]
+    assert all("eval_loss" in line["evaluate"] for line in lines(tmp_path))
+
+
+def test_rounds_of_a_probe_are_paid_for_before_the_next(tmp_path: Path) -> None:
+    def dies(kind: str, config: Any) -> bool:
+        probing = config.get("global-round") == 0
+        return kind == "train" and probing and config["server-round"] == 2
+
+    sent, paid = released(tmp_path, Starting("warm_start", probe_rounds=2), dies)
+    # Four rounds, and a probe of which three were killed after a round. The last model of a probe
+    # is not sent to anybody, but a session may begin with something made of it.
+    assert sent - 1 <= paid == 4 + 3 + 2
+
+
+def test_a_member_that_leaves_for_good_ends_the_session_and_spends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.05)
     grid, trained = stock_grid(), 0
 
     def leaving(messages: list[Any]) -> None:
         nonlocal trained
         trained += messages[0].metadata.message_type == "train"
-        grid.nodes[103].online = trained != 1  # gone after the first of two rounds
+        grid.nodes[103].online = trained != 1  # gone in the first of two rounds
 
     grid.before_push = leaving
     spent = spent_of(tmp_path, private(), "previous", grid)
-    abandoned = [line["abandoned"] for line in lines(tmp_path) if line["abandoned"]]
-    assert abandoned
-    assert all("the noise is made for 5 updates" in why or "updates" in why for why in abandoned)
-    assert spent <= epsilon(4 * 2 - 1)
+    over = [line["said"] for line in lines(tmp_path, EVENTS) if line["event"] == "over"]
+    short = "4 members can be asked, and the noise is made for 5 updates"
+    assert over[0] == f"session 1 is over: no round has begun for 0.3 seconds: {short}"
+    assert over[1:] == [f"session {session} is over: 2 rounds are done" for session in (2, 3, 4)]
+    # It had been asked in round 1, which was abandoned then.
+    abandoned = [line for line in lines(tmp_path) if line["abandoned"]]
+    assert [(line["session"], line["round"]) for line in abandoned] == [(1, 1)]
+    assert spent == pytest.approx(epsilon(3 * 2))
+
+
+def test_a_late_answer_is_waited_for_where_the_noise_needs_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.02)
+    monkeypatch.setattr(crowd, "LATE_POLL", 0.05)
+    grid, trained, busy = stock_grid(), 0, 0
+    late: list[tuple[str, Any]] = []
+    push = grid.push_messages
+
+    def pushed(messages: Any) -> Any:
+        nonlocal trained
+        messages = list(messages)
+        trained += messages[0].metadata.message_type == "train"
+        grid.nodes[103].silent = trained == 1 and not late
+        keys = list(push(messages))
+        if grid.nodes[103].silent:
+            late.extend(
+                each
+                for each in zip(keys, messages, strict=True)
+                if each[1].metadata.dst_node_id == 103
+            )
+        return keys
+
+    def tell(sentence: str) -> None:
+        nonlocal busy
+        if "waits before round 2: 4 members can be asked" in sentence:
+            busy += 1
+            grid.nodes[103].silent = False
+            ((key, message),) = late
+            grid._replies[key] = grid._reply(grid.nodes[103], message)
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    many = sessions(tmp_path, private(), sessions=1, trigger=after_rounds(4), tell=tell)
+    many.run(grid, initial())
+    assert busy == 1  # and it is told once
+    rounds = [(line["round"], line["used"]) for line in lines(tmp_path) if line["round"]]
+    everybody = [0, 1, 2, 3, 4]
+    assert rounds == [(1, [0, 1, 2, 4]), (2, everybody), (3, everybody), (4, everybody)]
+
+
+def test_a_count_unlike_the_others_is_refused_by_name(tmp_path: Path) -> None:
+    grid, trained = stock_grid(), 0
+    plain = grid.nodes[102].app
+
+    def more(metrics: dict[str, Any]) -> dict[str, Any]:
+        nonlocal trained
+        trained += 1
+        return {**metrics, "num-examples": 41} if trained == 1 else metrics
+
+    grid.nodes[102].app = answering(plain, more, "train")
+    spent = spent_of(tmp_path, private(), "previous", grid)
+    refused = [line["refused"] for line in lines(tmp_path) if line["refused"]]
+    said = "num-examples is 41, and with an accountant it must be 40 as in most updates"
+    assert refused == [{"2": said}]
+    assert spent == pytest.approx(epsilon(4 * 2 - 1))
 
 
 def test_the_learned_start_is_refused_with_noise(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,23 @@ from flwr.serverapp import strategy as stock
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedTrimmedAvg, FedYogi, Strategy
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import AskingTerms, Checks, Opening, Sessions, after_rounds, membership_changes
+from ebbflow.flower import (
+    AskingTerms,
+    Checks,
+    Opening,
+    Sessions,
+    Starting,
+    after_rounds,
+    crowd,
+    membership_changes,
+    newcomers,
+    running,
+)
+from ebbflow.flower.local import Node
+from ebbflow.flower.running import Place
 from ebbflow.flower.saving import EVENTS, ROUNDS, HistoryFolder
 from ebbflow.flower.wire import form_of
-from tests.flower.stock import initial, stock_grid
+from tests.flower.stock import initial, stock_app, stock_grid
 
 QUICK = ("FedAvg", "FedAdam")
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
@@ -97,6 +111,12 @@ def test_every_start_works_with_a_stock_app(tmp_path: Path, start: str) -> None:
         assert any(line["mixture"] for line in mixed)
 
 
+def test_a_probe_may_have_several_rounds(tmp_path: Path) -> None:
+    start = Starting("warm_start", probe_rounds=3)
+    sessions(tmp_path, start=start, sessions=2).run(stock_grid(), initial())
+    assert not [line for line in lines(tmp_path, EVENTS) if line["event"] == "warning"]
+
+
 @pytest.mark.parametrize(
     "name",
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in STRATEGIES],
@@ -130,6 +150,27 @@ def test_a_killed_server_goes_on_after_any_round(tmp_path: Path, name: str) -> N
     assert result.train_metrics_clientapp.keys() == whole.train_metrics_clientapp.keys()
     again = sessions(tmp_path / "parts", STRATEGIES[name]).run(stock_grid(), initial())
     assert (numbers(again.arrays) == numbers(whole.arrays)).all()
+
+
+def test_a_finished_federation_goes_on_when_more_sessions_are_asked_for(tmp_path: Path) -> None:
+    whole = sessions(tmp_path / "whole").run(stock_grid(), initial())
+    sessions(tmp_path / "parts", sessions=1).run(stock_grid(), initial())
+    result = sessions(tmp_path / "parts", sessions=3).run(stock_grid(), initial())
+    assert (numbers(result.arrays) == numbers(whole.arrays)).all()
+
+
+def test_a_killed_federation_ends_when_fewer_sessions_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(Finished):  # in the second round of session 3
+        sessions(tmp_path, sessions=4).run(stock_grid(), initial(), evaluate_fn=finishing(8))
+    told: list[str] = []
+    sessions(tmp_path, sessions=2, tell=told.append).run(stock_grid(), initial())
+    assert "all is over" in told
+    assert [(line["session"], line["round"]) for line in lines(tmp_path)][-1] == (3, 1)
+
+
+def test_a_checkpoint_that_says_whether_all_is_over_can_be_read() -> None:
+    saved = {**Place(session=3, rounds=6).facts(), "finished": True}
+    assert Place.of(saved) == Place(session=3, rounds=6)
 
 
 def test_a_fresh_strategy_for_every_session(tmp_path: Path) -> None:
@@ -244,6 +285,145 @@ def test_a_change_of_members_begins_a_session(tmp_path: Path) -> None:
     begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
     assert begun == [[0, 1, 2, 3], [2, 3, 4, 5]]
     assert any("new: devices 4, 5; gone: devices 0, 1" in sentence for sentence in told)
+
+
+def rounds_of(folder: Path) -> list[tuple[int, int]]:
+    """Return the sessions and rounds that were trained."""
+    return [(line["session"], line["round"]) for line in lines(folder) if line["round"]]
+
+
+def raising(message: Any, context: Any) -> Any:
+    if message.metadata.message_type == "evaluate":
+        raise ValueError("no data")
+    return stock_app(2)(message, context)
+
+
+@pytest.mark.parametrize("trigger", [membership_changes(0.3), newcomers(0.3)])
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "raising"])
+def test_who_does_not_become_a_member_has_not_joined_since(
+    tmp_path: Path, trigger: Any, silent: bool
+) -> None:
+    grid = stock_grid(4)
+    grid.nodes[103].online = False
+    grid.nodes[102].silent = silent
+    if not silent:
+        grid.nodes[102].app = raising  # type: ignore[assignment]
+    trained = 0
+
+    def joining(messages: list[Any]) -> None:
+        nonlocal trained
+        trained += messages[0].metadata.message_type == "train"
+        grid.nodes[103].online = trained >= 3
+
+    grid.before_push = joining
+    here = sessions(tmp_path, trigger=trigger, sessions=2)
+    with pytest.raises(Finished):
+        here.run(grid, initial(), evaluate_fn=finishing(5))
+    assert rounds_of(tmp_path) == [(1, 1), (1, 2), (1, 3), (2, 1)]
+    begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
+    assert begun == [[0, 1], [0, 1, 3]]
+
+
+@pytest.mark.parametrize("how", ["answers", "leaves", "comes again"])
+def test_who_is_heard_of_again_has_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(crowd, "LATE_POLL", 0.05)
+    grid = stock_grid(3)
+    if how == "answers":
+        grid.nodes[102].silent = True
+    else:
+        grid.nodes[102].app = raising  # type: ignore[assignment]
+    keys: list[str] = []
+    asked: list[Any] = []
+    trained = 0
+    push, looked = grid.push_messages, grid.get_nodes
+
+    def pushed(messages: Any) -> Any:
+        nonlocal trained
+        messages = list(messages)
+        found = list(push(messages))
+        if not keys:  # the first question
+            keys.append(found[2])
+            asked.append(messages[2])
+        trained += messages[0].metadata.message_type == "train"
+        if trained == 2:
+            grid.nodes[102].silent, grid.nodes[102].app = False, stock_app(2)
+            grid.nodes[102].online = how != "leaves"
+            if how == "answers" and asked:
+                grid._replies[keys[0]] = grid._reply(grid.nodes[102], asked.pop())
+                until = time.monotonic() + 5
+                while keys[0] in grid._replies and time.monotonic() < until:
+                    time.sleep(0.01)
+        if trained == 3:
+            grid.nodes[102].online = True
+        return found
+
+    def seen() -> Any:
+        for node in looked():
+            if how == "comes again" and trained >= 2 and node.node_id == 102:
+                node.last_activated_at = "later"
+            yield node
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    grid.get_nodes = seen  # type: ignore[method-assign]
+    here = sessions(tmp_path, trigger=membership_changes(0.3), sessions=2)
+    with pytest.raises(Finished):
+        here.run(grid, initial(), evaluate_fn=finishing(5))
+    second = 4 if how == "leaves" else 3
+    assert rounds_of(tmp_path)[:second] == [*((1, t) for t in range(1, second)), (2, 1)]
+    begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
+    assert begun == [[0, 1], [0, 1, 2]]
+
+
+def test_a_session_without_a_member_left_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.05)
+    grid, trained = stock_grid(3), 0
+
+    def renewed(messages: list[Any]) -> None:
+        nonlocal trained
+        trained += messages[0].metadata.message_type == "train"
+        if trained == 1 and 200 not in grid.nodes:  # without keys they would be new devices
+            for node in list(grid.nodes):
+                grid.nodes[node + 100] = Node(grid.nodes[node].app, {})
+                grid.nodes[node].online = False
+
+    grid.before_push = renewed
+    told: list[str] = []
+    sessions(tmp_path, sessions=2, tell=told.append).run(grid, initial())
+    assert "session 1 is over: none of its members is left" in told
+    begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
+    assert begun == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_session_that_cannot_go_on_waits_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.05)
+    grid = stock_grid(3)
+    waits = 0
+
+    def tell(sentence: str) -> None:
+        nonlocal waits
+        told.append(sentence)
+        if "waits before round 2" in sentence:
+            waits += 1
+            for node in grid.nodes.values():
+                node.online = True
+
+    def leaving(messages: list[Any]) -> None:
+        if messages[0].metadata.message_type == "train":
+            for node in grid.nodes.values():
+                node.online = bool(waits)
+
+    told: list[str] = []
+    grid.before_push = leaving
+    sessions(tmp_path, sessions=1, quorum=0.0, tell=tell).run(grid, initial())
+    said = "session 1 waits before round 2: nobody could be asked; 0 of its 3 members are here"
+    assert told.count(said) == 1
+    assert rounds_of(tmp_path) == [(1, 1), (1, 2), (1, 3)]
 
 
 class Finished(Exception):  # noqa: N818 - the end of a test

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Strategy
 
 from ebbflow.core.rng import generator
 from ebbflow.flower.checks import Checks, distance_from, shapes_of
-from ebbflow.flower.crowd import Answers, Crowd
+from ebbflow.flower.crowd import Answers, Crowd, Present
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
 from ebbflow.flower.strategy_state import accountant_of, chain_of
@@ -63,6 +63,7 @@ class Asking:
         quorum: The share of those asked whose updates must be left, or the round is abandoned;
             members that are still busy count as if they were asked in the same proportion.
         members: The devices of the session; empty before it is known.
+        first: Who was asked the session's first question, and has been here ever since.
     """
 
     crowd: Crowd
@@ -70,6 +71,20 @@ class Asking:
     deadline: float
     quorum: float
     members: frozenset[int] = frozenset()
+    first: frozenset[Present] = frozenset()
+
+    def present(self) -> frozenset[int]:
+        """Return the devices that are here and are members, or could be of the next session.
+
+        Who was asked the first question and did not become a member has not joined since, unless it
+        has left and come back, or has answered after all. Who is busy could not be asked.
+        """
+        here, busy = self.crowd.present(), self.crowd.busy()
+        self.first &= frozenset(here.values())
+        strange = {one.node_id for one in self.first} - self.crowd.heard | busy
+        return frozenset(
+            d for d, one in here.items() if d in self.members or one.node_id not in strange
+        )
 
     def grid(self) -> tuple[MembersGrid, tuple[int, ...]]:
         """Return the members that can be asked, and those that still work on something."""
@@ -81,9 +96,10 @@ class Asking:
 
     def hello(self, contents: RecordDict) -> Answers:
         """Ask everybody who is here; who answers may be a member."""
-        here = self.crowd.present()
-        busy = self.crowd.busy()
-        nodes = {one.node_id: device for device, one in here.items() if one.node_id not in busy}
+        here, busy = self.crowd.present(), self.crowd.busy()
+        self.first = frozenset(one for one in here.values() if one.node_id not in busy)
+        self.crowd.heard.clear()
+        nodes = {one.node_id: one.device for one in self.first}
         messages = [Message(contents, node, MessageType.EVALUATE) for node in sorted(nodes)]
         return self.crowd.ask(messages, nodes, self.deadline)
 
@@ -111,7 +127,7 @@ class Asking:
         _cap_minima(strategy, len(grid.devices))
         short = _too_few_for_noise(strategy, len(grid.devices))
         if short:
-            return Trained(None, asked=len(grid.devices), busy=busy, why=short)
+            return Trained(None, busy=busy, why=short)
         # Flower's strategies draw nodes with Python's global generator.
         random.seed(int(generator(*names, "strategy").integers(2**63)))
         messages = list(strategy.configure_train(t, arrays, config, grid))
@@ -119,11 +135,15 @@ class Asking:
         ours = strategy if isinstance(strategy, AlgorithmStrategy) else None
         refused: dict[int, str] = {}
         if answers.replies:
-            refused = _checks_of(self.checks, strategy).refusals(
+            checks = _checks_of(self.checks, strategy)
+            refused = checks.refusals(
                 answers.replies,
                 shapes_of(arrays) if ours is None else ours.expected(),
-                distance_from(arrays) if ours is None else ours.length(),
+                distance_from(arrays) if ours is None else ours.lengths(),
             )
+            if accountant_of(strategy) is not None:
+                fine = {d: reply for d, reply in answers.replies.items() if d not in refused}
+                refused |= checks.unequal(fine)
         kept = {d: reply for d, reply in answers.replies.items() if d not in refused}
         done = Trained(
             None, None, answers.asked, tuple(kept), refused, answers.failed, answers.late, busy

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.wire import EXAMPLES
@@ -25,8 +26,14 @@ MOST_EXAMPLES = 1e9
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """The shape and the type of every array in a reply, by name."""
 
-Length = Callable[[RecordDict], float]
-"""Returns how far a reply moves the model; it is not finite if an entry of the reply is not."""
+Kinds = Mapping[str, str]
+"""What each metric of a reply is, by name: a number, or a list of so many."""
+
+Lengths = Callable[[RecordDict], Mapping[str, float]]
+"""Returns how long each part of a reply is, above all the update: how far it moves the model. A
+length is not finite if an entry of the part is not."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Checks:
     """What an update must be like.
 
     Attributes:
-        norm: How many times the median length of a round's updates is too long; None: no limit.
+        norm: How many times the median length of a round's updates is too long; None: no limit. It
+            takes three updates: of two, none is longer than twice their median.
         most_examples: The most samples that a device may claim to have.
         weighted_by: The metric that holds the number of samples.
     """
@@ -50,34 +58,57 @@ class Checks:
             )
 
     def refusals(
-        self, replies: Mapping[int, Message], expected: Shapes, length: Length
+        self, replies: Mapping[int, Message], expected: Shapes, lengths_of: Lengths
     ) -> dict[int, str]:
         """Return why replies to a training message are refused, by device."""
         refused: dict[int, str] = {}
-        lengths: dict[int, float] = {}
+        lengths: dict[int, Mapping[str, float]] = {}
         usual = _usual_metrics(replies)
         for device, reply in replies.items():
-            why = _wrong_arrays(reply.content, expected) or self._wrong_count(reply.content, usual)
+            why = _wrong_arrays(reply.content, expected) or self._wrong_metrics(
+                reply.content, usual
+            )
             if why is None:
-                lengths[device] = length(reply.content)
-                if not math.isfinite(lengths[device]):
-                    del lengths[device]
+                found = lengths_of(reply.content)
+                if all(map(math.isfinite, found.values())):
+                    lengths[device] = found
+                else:
                     why = "the update is not finite"
             if why is not None:
                 refused[device] = why
         if self.norm is not None and lengths:
-            middle = median(lengths.values())
-            for device, long in lengths.items():
-                if long > self.norm * middle > 0:
-                    refused[device] = f"the update is {long / middle:.3g} times the median length"
+            for name in next(iter(lengths.values())):
+                middle = median(found[name] for found in lengths.values())
+                for device, found in lengths.items():
+                    if found[name] > self.norm * middle > 0:
+                        times = f"{found[name] / middle:.3g} times the median length"
+                        refused.setdefault(device, f"the {name} is {times}")
         return dict(sorted(refused.items()))
 
     def evaluations(self, replies: Mapping[int, Message]) -> list[Message]:
         """Return the replies to a message to evaluate that can be averaged."""
         usual = _usual_metrics(replies)
-        return [r for r in replies.values() if self._wrong_count(r.content, usual) is None]
+        return [r for r in replies.values() if self._wrong_metrics(r.content, usual) is None]
 
-    def _wrong_count(self, content: RecordDict, usual: frozenset[str]) -> str | None:
+    def unequal(self, replies: Mapping[int, Message]) -> dict[int, str]:
+        """Return who claims another number of samples than most, by device.
+
+        Flower counts what noise costs only where all count alike, and stops otherwise.
+        """
+        counts = {
+            device: cast(float, metrics[self.weighted_by])
+            for device, reply in replies.items()
+            for metrics in reply.content.metric_records.values()
+        }
+        usual = _most_common(counts.values())
+        return {
+            device: f"{self.weighted_by} is {count:g}, and with an accountant it must be "
+            f"{usual:g} as in most updates"
+            for device, count in counts.items()
+            if count != usual
+        }
+
+    def _wrong_metrics(self, content: RecordDict, usual: Kinds) -> str | None:
         if len(content.metric_records) != 1:
             return f"the reply has {len(content.metric_records)} records of metrics instead of one"
         (metrics,) = content.metric_records.values()
@@ -90,8 +121,16 @@ class Checks:
             return (
                 f"{self.weighted_by} is {count:g}, not above 0 and at most {self.most_examples:g}"
             )
-        odd = sorted(usual.symmetric_difference(metrics))
-        return f"the metric {odd[0]} is in this reply or in the others, not in all" if odd else None
+        found = _kinds(metrics)
+        odd = sorted(usual.keys() ^ found.keys())
+        if odd:
+            return f"the metric {odd[0]} is in this reply or in the others, not in all"
+        other = next((name for name in found if found[name] != usual[name]), None)
+        return (
+            None
+            if other is None
+            else f"the metric {other} is {found[other]}, and in the others {usual[other]}"
+        )
 
 
 def shapes_of(arrays: ArrayRecord) -> Shapes:
@@ -99,11 +138,11 @@ def shapes_of(arrays: ArrayRecord) -> Shapes:
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
-def distance_from(sent: ArrayRecord) -> Length:
+def distance_from(sent: ArrayRecord) -> Lengths:
     """Return the function that measures how far a model in a reply lies from the one sent."""
     before = {name: array.numpy() for name, array in sent.items()}
 
-    def length(content: RecordDict) -> float:
+    def lengths(content: RecordDict) -> dict[str, float]:
         (arrays,) = content.array_records.values()
         squares = 0.0
         for name, array in arrays.items():
@@ -111,9 +150,9 @@ def distance_from(sent: ArrayRecord) -> Length:
             if after.dtype.kind == "f":
                 moved = after.astype(np.float64) - before[name].astype(np.float64)
                 squares += float(np.square(moved).sum())
-        return math.sqrt(squares)
+        return {"update": math.sqrt(squares)}
 
-    return length
+    return lengths
 
 
 def _wrong_arrays(content: RecordDict, expected: Shapes) -> str | None:
@@ -143,11 +182,29 @@ def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
     return None if shape == tuple(arrays[name].shape) else f"the array {name} is not what it says"
 
 
-def _usual_metrics(replies: Mapping[int, Message]) -> frozenset[str]:
-    """Return the names of metrics that most replies have, as Flower demands of all."""
-    seen = Counter(
-        frozenset(metrics)
+def samples_claimed(metrics: Mapping[str, Any]) -> float | None:
+    """Return how many samples a device says it has, if that can be; one if it does not say."""
+    count = metrics.get(EXAMPLES, 1)
+    return count if isinstance(count, int | float) and 1 <= count <= MOST_EXAMPLES else None
+
+
+def _usual_metrics(replies: Mapping[int, Message]) -> Kinds:
+    """Return the metrics that most replies have, as Flower demands of all."""
+    found = (
+        tuple(sorted(_kinds(metrics).items()))
         for reply in replies.values()
         for metrics in reply.content.metric_records.values()
     )
-    return seen.most_common(1)[0][0] if seen else frozenset()
+    return dict(_most_common(found) or ())
+
+
+def _kinds(metrics: MetricRecord) -> Kinds:
+    return {
+        name: f"a list of {len(value)}" if isinstance(value, list) else "a number"
+        for name, value in metrics.items()
+    }
+
+
+def _most_common(values: Iterable[T]) -> T | None:
+    found = Counter(values).most_common(1)
+    return found[0][0] if found else None

@@ -39,10 +39,11 @@ accepted by the SuperLink, so that a node is known to be free again."""
 
 
 class Present(NamedTuple):
-    """A node that is here: its number for good, and what Flower calls it at present."""
+    """A node that is here: its number for good, what Flower calls it, and when it last came."""
 
     device: int
     node_id: int
+    came: str = ""
 
 
 class Answers(NamedTuple):
@@ -98,6 +99,7 @@ class _Waiting(threading.Thread):
         self._grid, self._message, self._arrived = grid, message, arrived
         self.node, self.every = node, every
         self.until = math.inf
+        self.answered = False
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -110,6 +112,7 @@ class _Waiting(threading.Thread):
                 replies = []
             if replies:
                 self._arrived.put((self.node, replies[0]))
+                self.answered = True
                 break
             self.over.wait(self.every)
         self.over.set()
@@ -124,6 +127,7 @@ class Crowd:
     def __init__(self, grid: Grid, devices: DeviceNumbers) -> None:
         self.grid, self.devices = grid, devices
         self._late: dict[int, _Waiting] = {}  # by node: what it has not answered in time
+        self.heard: set[int] = set()  # the nodes that have answered too late
 
     def present(self) -> dict[int, Present]:
         """Return the nodes with a recent heartbeat, by the numbers of their devices."""
@@ -132,7 +136,11 @@ class Crowd:
         # A node whose lease is over is gone, even where the list still has it.
         online = [n for n in nodes if not n.HasField("online_until") or n.online_until > now]
         found = [
-            Present(self.devices.number(key_of(node.public_key, node.node_id)), node.node_id)
+            Present(
+                self.devices.number(key_of(node.public_key, node.node_id)),
+                node.node_id,
+                node.last_activated_at,
+            )
             for node in online
         ]
         return {one.device: one for one in sorted(found)}
@@ -142,7 +150,9 @@ class Crowd:
 
         Whatever a late reply says, and if only that the message has expired: the node is free.
         """
-        self._late = {n: one for n, one in self._late.items() if not one.over.is_set()}
+        over = {n: one for n, one in self._late.items() if one.over.is_set()}
+        self.heard |= {n for n, one in over.items() if one.answered}
+        self._late = {n: one for n, one in self._late.items() if n not in over}
         return frozenset(self._late)
 
     def ask(

@@ -15,10 +15,11 @@ from ebbflow.core.start import DevicesPresent, StartingPoint
 from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import ModelState, State
 from ebbflow.flower import strategy_state
+from ebbflow.flower.checks import samples_claimed
 from ebbflow.flower.members import Opening
 from ebbflow.flower.panel import EvaluatedPanel, RemotePanel, SurveyInterruptedError
 from ebbflow.flower.strategy import STATE, AlgorithmStrategy, Training
-from ebbflow.flower.wire import EXAMPLES, tensors
+from ebbflow.flower.wire import tensors
 from ebbflow.sessions.memory import begin
 from ebbflow.starts import STARTS
 
@@ -70,9 +71,10 @@ class Opener:
         answers = self.asking.hello(content)
         members = {}
         for device, reply in answers.replies.items():
-            count = _examples(reply.content)
+            records = list(reply.content.metric_records.values())
+            count = samples_claimed(records[0]) if len(records) == 1 else None
             if count is not None:
-                members[device] = count
+                members[device] = int(count)
         if not members and answers.failed:
             # An app without an evaluate function says so itself: those nodes are alive.
             members = {d: 1 for d, why in answers.failed.items() if "error 2:" in why}
@@ -178,18 +180,19 @@ class Opener:
             )
         # All sessions and all probes are paid from one budget.
         strategy_state.share_budget(running.strategy, strategy)
-        arrays = self.form.arrays(model)
         for v in range(1, rounds + 1):
             config = ConfigRecord(
                 {**running.order.train_config, "session": self.session, "global-round": 0}
             )
             names = (opening.seed, "probe", self.session, v)
-            done = self.asking.train(strategy, v, arrays, config, names)
+            done = self.asking.train(strategy, v, self.form.arrays(model), config, names)
             if done.arrays is None:
                 raise TrainingError(f"round {v} was abandoned ({done.why})")
-            arrays = done.arrays
+            model = self.form.state(done.arrays)
             strategy_state.share_budget(strategy, running.strategy)
-        return self.form.state(arrays)
+            if strategy_state.accountant_of(strategy) is not None:
+                running.save()  # the next round sends out what this one has made
+        return model
 
     def _survey(self, asked: Opening, models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
         if isinstance(self.settings.strategy, Training):
@@ -214,12 +217,3 @@ class Opener:
                 "set Starting(loss=...) to one of them"
             )
         return float(value)
-
-
-def _examples(content: RecordDict) -> int | None:
-    """Return how many samples a device says it has, if that can be; one if it does not say."""
-    records = list(content.metric_records.values())
-    count = records[0].get(EXAMPLES, 1) if len(records) == 1 else None
-    if isinstance(count, int | float) and 1 <= count <= 1e9:
-        return int(count)
-    return None

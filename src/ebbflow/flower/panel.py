@@ -6,9 +6,11 @@ Flower app: they are sent mixtures of models to evaluate, as plain ``evaluate`` 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -25,10 +27,14 @@ from ebbflow.core.survey import Array, Expansion, Half, LossSums, SurveyPlan
 from ebbflow.core.types import ModelState
 from ebbflow.core.vector import mix
 from ebbflow.data.schedule import participants
+from ebbflow.flower.checks import MOST_EXAMPLES, samples_claimed
 from ebbflow.flower.crowd import Answers
 from ebbflow.flower.members import Opening
 from ebbflow.flower.survey_node import HALVES, models_record
 from ebbflow.flower.wire import EXAMPLES
+
+MOST = float(np.finfo(np.float32).max)
+"""Whatever is beyond it is as good as infinite, and its sums would not be finite."""
 
 Ask = Callable[[Mapping[int, RecordDict]], Answers]
 """Sends each device its question as an ``evaluate`` message, and returns what came of it."""
@@ -63,13 +69,16 @@ class _Asked:
         """Return the metrics of every device's answer."""
         given = self._ask(questions)
         found: dict[int, dict[str, Any]] = {}
+        wrong = {d: given.failed.get(d, "no answer") for d in questions if d not in given.replies}
         for device, reply in given.replies.items():
             records = list(reply.content.metric_records.values())
-            if len(records) == 1:
+            if len(records) != 1:
+                wrong[device] = f"its answer has {len(records)} records of metrics instead of one"
+            elif samples_claimed(records[0]) is None:
+                wrong[device] = f"its {EXAMPLES} is {records[0][EXAMPLES]}"
+            else:
                 found[device] = dict(records[0])
-        missing = sorted(set(questions) - set(found))
-        if missing:
-            raise SurveyInterruptedError({d: given.failed.get(d, "no answer") for d in missing})
+        _leave_out(wrong)
         return found
 
 
@@ -97,6 +106,9 @@ class RemotePanel(_Asked):
             weight, losses, products = self._lists(
                 answers, device, weight=1, losses=count, products=count * count
             )
+            # A mixture that is no good may have no finite loss: the search passes it over.
+            finite = np.isfinite(losses).all()
+            _check_sums(device, weight, *((losses, products) if finite else ()))
             return LossSums(weight, losses[None], products.reshape(count, count))
 
         return added_losses([[sums(device) for device in group] for group in self.groups])
@@ -110,23 +122,39 @@ class RemotePanel(_Asked):
             weight, loss, slope, curvature = self._lists(
                 answers, device, weight=1, losses=1, slope=size, curvature=size * size
             )
+            if np.isfinite(loss).all():
+                _check_sums(device, weight, loss, slope, curvature)
+            else:  # a step to there is not made, whatever the rest says
+                _check_sums(device, weight)
+                slope, curvature = np.zeros_like(slope), np.zeros_like(curvature)
             return Expansion(weight, loss, slope[None], curvature.reshape(1, size, size))
 
         return added_expansions([[sums(device) for device in group] for group in self.groups])
 
     def _label_factors(self, counts: Mapping[int, Mapping[str, Any]]) -> Array:
-        every = [np.array(counts[d][half]) for half in HALVES for g in self.groups for d in g]
-        sizes = {len(each) for each in every}
-        if sizes == {0}:  # samples without a label
-            return np.zeros(0)
-        if len(sizes) > 1:
-            raise EbbflowError(
-                f"devices tell {' or '.join(map(str, sorted(sizes)))} labels apart: give every "
-                "node's client_app the same model, or the same number of classes"
+        told: dict[int, list[Any]] = {
+            d: [each.get(half) for half in HALVES] for d, each in counts.items()
+        }
+        _leave_out({d: "its labels cannot be read" for d, each in told.items() if not _fine(each)})
+        sizes = Counter(len(each[0]) for each in told.values())
+        size, found = sizes.most_common(1)[0]
+        if found < len(told):
+            # Without a majority nobody knows who is wrong.
+            usual = size if 2 * found > len(told) else None
+            _leave_out(
+                {
+                    d: f"it tells {len(each[0])} labels apart, and others do not: give every "
+                    "node's client_app the same model, or the same number of classes"
+                    for d, each in told.items()
+                    if len(each[0]) != usual
+                }
             )
-        total = np.zeros(sizes.pop())
-        for each in every:
-            total += each
+        if not size:  # samples without a label
+            return np.zeros(0)
+        total = np.zeros(size)
+        for place in range(len(HALVES)):
+            for device in (d for group in self.groups for d in group):
+                total += np.array(told[device][place])
         return label_factors(total, self.plan.balance)
 
     def _asked_all(
@@ -193,7 +221,9 @@ class EvaluatedPanel(_Asked):
         )
         # Of single samples nothing is known; a device's mean stands for all of its samples.
         by_device = np.array([[each[d][0] * each[d][1] for d in self.devices] for each in found])
-        return LossSums(weight, loss, np.nan_to_num(by_device @ by_device.T, posinf=0.0))
+        with np.errstate(invalid="ignore"):  # where losses are infinite
+            products = np.nan_to_num(by_device @ by_device.T, posinf=0.0, neginf=0.0)
+        return LossSums(weight, loss, products)
 
     def expansion(self, mixture: Array, half: Half) -> Expansion:
         """Return the quadratic through the losses, expanded around a mixture."""
@@ -223,6 +253,8 @@ class EvaluatedPanel(_Asked):
         pairs = list(combinations(range(size), 2))
         middles = [(corners[i] + corners[j]) / 2 for i, j in pairs]
         sums = self.losses([*corners, *middles], "learn")
+        if not np.isfinite(sums.loss).all():
+            _leave_out(dict.fromkeys(self.devices, "a model of the past has no finite loss"))
         fitted = []
         for weight, loss in zip(sums.weight, sums.loss / sums.weight[:, None], strict=True):
             curvature = np.zeros((size, size))
@@ -240,10 +272,48 @@ class EvaluatedPanel(_Asked):
         arrays = self.opening.form.arrays(mix(self._models, mixture.tolist()))
         content = RecordDict({"arrays": arrays, "config": self._config})
         answers = self.answers(dict.fromkeys(self.devices, content))
+        losses: dict[int, float] = {}
+        unclear: dict[int, EbbflowError] = {}
+        for device, metrics in answers.items():
+            try:
+                losses[device] = self._loss(metrics)
+            except EbbflowError as error:
+                unclear[device] = error
+        if len(unclear) == len(answers):  # then it is the app's, or the settings'
+            raise next(iter(unclear.values()))
+        wrong = {device: str(error) for device, error in unclear.items()}
+        beyond = {d: f"its loss is {n}" for d, n in losses.items() if not abs(n) <= MOST}
+        if 2 * len(beyond) > len(losses):  # it is the mixture that is no good
+            losses = dict.fromkeys(losses, math.inf)
+        else:
+            wrong |= beyond
+        _leave_out(wrong)
         self._known[key] = {
-            device: (float(cast(float, metrics.get(EXAMPLES, 1))), self._loss(metrics))
+            device: (float(metrics.get(EXAMPLES, 1)), losses[device])
             for device, metrics in answers.items()
         }
+
+
+def _leave_out(wrong: Mapping[int, str]) -> None:
+    """End a survey, to begin it again without some devices, if there are any."""
+    if wrong:
+        raise SurveyInterruptedError(dict(sorted(wrong.items())))
+
+
+def _check_sums(device: int, weight: Array, *others: Array) -> None:
+    """Refuse sums that would spoil those of all."""
+    if weight[0] < 0 or not all((np.abs(each) <= MOST).all() for each in (weight, *others)):
+        raise SurveyInterruptedError({device: "its sums are not finite, or its weight is below 0"})
+
+
+def _fine(counts: Sequence[Any]) -> bool:
+    """Whether a device has counted the labels of each half, as far as one can see."""
+    lists = all(isinstance(each, list) for each in counts)
+    return (
+        lists
+        and len({len(each) for each in counts}) == 1
+        and all(0 <= number <= MOST_EXAMPLES for each in counts for number in each)
+    )
 
 
 def _convex(curvature: Array, slope: Array) -> tuple[Array, Array]:

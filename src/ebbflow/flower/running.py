@@ -8,10 +8,11 @@ that was killed goes on where it was.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -61,7 +62,7 @@ class Place:
         members: Its devices, with their numbers of samples; empty before it begins.
         known: The devices of all earlier sessions.
         began: When it began, in seconds since 1970.
-        finished: Whether all is over.
+        untested: What is known of the last round, until its model has been evaluated.
     """
 
     session: int = 1
@@ -70,7 +71,7 @@ class Place:
     members: dict[int, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     began: float = 0.0
-    finished: bool = False
+    untested: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what is saved."""
@@ -80,7 +81,18 @@ class Place:
     def of(cls, facts: Mapping[str, Any]) -> Place:
         """Return the place that was saved."""
         members = {int(device): int(samples) for device, samples in facts["members"]}
-        return cls(**{**facts, "members": members, "known": set(facts["known"])})
+        own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        return cls(**{**own, "members": members, "known": set(facts["known"])})
+
+
+@dataclass
+class _Waiting:
+    """No round can begin: since when, why, and whether that is because members are busy."""
+
+    since: float = field(default_factory=time.monotonic)
+    told: float = -math.inf
+    why: str = ""
+    busy: bool = False
 
 
 class RunOrder(NamedTuple):
@@ -128,12 +140,18 @@ class Running:
     def all_sessions(self) -> Result:
         """Train until all sessions are over."""
         self.settings.tell(f"models and records are in {self.folder.path.absolute()}")
-        while not self.place.finished:
+        while not self._finished:
             if not self.place.members:
                 self._begin()
             self._train()
             self._finish()
         return self._result()
+
+    @property
+    def _finished(self) -> bool:
+        """Whether all is over; a resumed federation may be asked for more sessions, or fewer."""
+        wanted = self.settings.sessions
+        return wanted is not None and self.place.session > wanted
 
     def _begin(self) -> None:
         """Gather members, choose w^(s,1), and set the strategy up."""
@@ -158,13 +176,18 @@ class Running:
             weights={str(past): weight for past, weight in point.weights.items()},
         )
         if self.order.evaluate_fn is not None:
-            self._tested(0, Trained(None), 0.0)
+            place.untested = _known_of(Trained(None), 0.0)
+            self._tested()
         self.save()
 
     def _train(self) -> None:
         """Train in rounds until the trigger ends the session."""
         place = self.place
-        while (reason := self._ends()) is None:
+        waiting: _Waiting | None = None
+        if place.untested is not None:  # the server was killed in between
+            self._tested()
+            self.save()
+        while (reason := self._ends(waiting)) is None:
             began = time.time()
             t = place.round + 1
             config = ConfigRecord(
@@ -179,8 +202,11 @@ class Running:
             names = (self._seed(), place.session, t)
             done = self.asking.train(self.strategy, t, arrays, config, names)
             if not done.asked:
+                waiting = waiting or _Waiting()
+                self._tell_waiting(waiting, t, done)
                 time.sleep(WAIT)
                 continue
+            waiting = None
             if done.arrays is not None:
                 model = self.form.state(done.arrays)
                 if all(bool(torch.isfinite(part).all()) for part in model):
@@ -189,7 +215,10 @@ class Running:
                     done.arrays, done.why = None, "the model made of the updates is not finite"
             place.round, place.rounds = t, place.rounds + 1
             self._tell_of(t, done)
-            self._tested(t, done, time.time() - began)
+            place.untested = _known_of(done, time.time() - began)
+            if strategy_state.accountant_of(self.strategy) is not None:
+                self.save()  # nobody is sent a model that is not paid for
+            self._tested()
             self.save()
             self.abandoned = self.abandoned + 1 if done.why else 0
             if self.abandoned > MOST_ABANDONED:
@@ -200,10 +229,15 @@ class Running:
                 )
         self.event("over", f"session {place.session} is over: {reason}")
 
-    def _ends(self) -> str | None:
+    def _ends(self, waiting: _Waiting | None) -> str | None:
+        """Return why the session is over, if it is; not before a first round, if that can begin."""
         place = self.place
-        present = frozenset(self.crowd.present())
+        present = self.asking.present()
         now = time.time()
+        if waiting is None and place.round == 0:
+            return None
+        if waiting is not None and (reason := self._hopeless(waiting)):
+            return reason
         return self.order.trigger(
             Observed(
                 session=place.session,
@@ -215,6 +249,17 @@ class Running:
                 now=now,
             )
         )
+
+    def _hopeless(self, waiting: _Waiting) -> str:
+        """Return why there will be no other round, if so and another session may begin."""
+        place, here = self.place, frozenset(self.crowd.present())
+        if not here & set(place.members):
+            reason = "none of its members is left"
+        elif not waiting.busy and time.monotonic() - waiting.since > self.order.deadline:
+            reason = f"no round has begun for {self.order.deadline:g} seconds: {waiting.why}"
+        else:
+            return ""
+        return reason if self.settings.terms.may_begin(place.session + 1, here) else ""
 
     def _finish(self) -> None:
         """Save w^(s,T+1), and go on to the next session."""
@@ -229,7 +274,6 @@ class Running:
             self.used |= self.strategy.used
         place.known |= set(place.members)
         place.members, place.round = {}, 0
-        place.finished = place.session == self.settings.sessions
         place.session += 1
         self.asking.members, self.strategy = frozenset(), None
         self.save()
@@ -237,13 +281,15 @@ class Running:
 
     # --- records ---
 
-    def _tested(self, t: int, done: Trained, seconds: float) -> None:
+    def _tested(self) -> None:
         """Evaluate the present model, and record the round."""
         place = self.place
         arrays = self.form.arrays(self.memory.model)
         evaluated = None
-        if t > 0 and self.strategy is not None:
-            evaluated = self.asking.evaluate(self.strategy, t, arrays, self.order.evaluate_config)
+        if place.round > 0 and self.strategy is not None:
+            evaluated = self.asking.evaluate(
+                self.strategy, place.round, arrays, self.order.evaluate_config
+            )
         tested = (
             None
             if self.order.evaluate_fn is None
@@ -253,15 +299,14 @@ class Running:
             ROUNDS,
             {
                 "session": place.session,
-                "round": t,
+                "round": place.round,
                 "rounds": place.rounds,
-                **done.line(),
-                "train": _plain(done.metrics),
+                **(place.untested or {}),
                 "evaluate": _plain(evaluated),
                 "server": _plain(tested),
-                "seconds": round(seconds, 3),
             },
         )
+        place.untested = None
 
     def _at_server(self, evaluate: Any, arrays: ArrayRecord) -> MetricRecord | None:
         """Test a model with the user's function, which may want to know the session."""
@@ -283,6 +328,17 @@ class Running:
             self.event("late", f"{where}: device {device} did not answer in time")
         if done.why:
             self.event("abandoned", f"{where}: abandoned, the model stays as it was: {done.why}")
+
+    def _tell_waiting(self, waiting: _Waiting, t: int, done: Trained) -> None:
+        """Tell that no round can begin, and why, once a minute."""
+        waiting.why, waiting.busy = done.why, bool(done.busy)
+        if time.monotonic() - waiting.told > 60:
+            waiting.told = time.monotonic()
+            here = len(self.crowd.present().keys() & self.place.members.keys())
+            self.settings.tell(
+                f"session {self.place.session} waits before round {t}: {done.why}; "
+                f"{here} of its {len(self.place.members)} members are here"
+            )
 
     def _tell_members(self, members: Collection[int]) -> None:
         here, before, session = set(members), set(self.memory.devices), self.place.session
@@ -355,7 +411,7 @@ class Running:
             self.strategy = self.settings.make_strategy(opening)
             strategy_state.restore(self.strategy, facts["strategy"], tensors)
         at = f"session {self.place.session}, after round {self.place.round}"
-        self.event("resumed", "all is over" if self.place.finished else f"goes on at {at}")
+        self.event("resumed", "all is over" if self._finished else f"goes on at {at}")
 
     def _seed(self) -> int:
         if self.seed is None:
@@ -374,6 +430,11 @@ class Running:
                 if line[kind]:
                     into[number] = MetricRecord(line[kind])
         return result
+
+
+def _known_of(done: Trained, seconds: float) -> dict[str, Any]:
+    """Return what is recorded of a round before its model is evaluated."""
+    return {**done.line(), "train": _plain(done.metrics), "seconds": round(seconds, 3)}
 
 
 def _plain(metrics: MetricRecord | None) -> dict[str, Any]:

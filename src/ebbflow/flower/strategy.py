@@ -27,7 +27,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import StepRule
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import Length, Shapes
+from ebbflow.flower.checks import Lengths, Shapes
 from ebbflow.flower.members import MembersGrid, Opening
 from ebbflow.flower.wire import EXTRA, upload_of, vectors
 
@@ -249,15 +249,16 @@ class AlgorithmStrategy(Strategy):
             name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()
         }
 
-    def length(self) -> Length:
-        """Return the function that measures how far an upload moves the model."""
+    def lengths(self) -> Lengths:
+        """Return the function that measures how far an upload moves the model, and all else."""
 
-        def of(content: RecordDict) -> float:
+        def of(content: RecordDict) -> dict[str, float]:
             upload = upload_of(content)
-            others = (upload.buffers, *upload.extras.values())
-            if not all(bool(torch.isfinite(each).all()) for each in others):
-                return math.inf
-            return float((upload.delta / upload.samples).double().norm())
+            parts = {"update": upload.delta, "array buffers": upload.buffers}
+            parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
+            return {
+                name: float((part / upload.samples).double().norm()) for name, part in parts.items()
+            }
 
         return of
 
