@@ -60,7 +60,7 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, sentence: str) -> N
 def test_a_folder_without_a_federation_is_named(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match=r"holds no federation .*federate init"):
         Federation(tmp_path)
-    with pytest.raises(EbbflowError, match=r"holds no federation .* delete it yourself"):
+    with pytest.raises(EbbflowError, match=r"holds no federation .* nothing is ended"):
         clean(tmp_path, everything=True)
     assert tmp_path.is_dir()
 
@@ -148,8 +148,26 @@ def test_nodes_are_known_by_their_public_keys(tmp_path: Path) -> None:
 def test_cleaning_leaves_what_somebody_may_want(tmp_path: Path) -> None:
     for name in ("app", "keys", "flwr/apps", "link", "nodes", "logs", "run"):
         (tmp_path / name).mkdir(parents=True)
+    (tmp_path / SETTINGS).touch()
+    kept = {SETTINGS, "app", "keys", "nodes", "logs", "run"}
     assert clean(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"app", "keys", "nodes", "logs", "run"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_cleaning_leaves_folders_of_other_projects_alone(tmp_path: Path) -> None:
+    for name in ("flwr/src/a", "link/b"):
+        (tmp_path / name).mkdir(parents=True)
+    for everything in (False, True):
+        with pytest.raises(EbbflowError, match=r"holds no federation \(federation.toml is missing"):
+            clean(tmp_path, everything=everything)
+    assert (tmp_path / "flwr/src/a").is_dir() and (tmp_path / "link/b").is_dir()
+
+
+def test_a_node_on_another_machine_is_cleaned(tmp_path: Path) -> None:
+    (tmp_path / "flwr/node3").mkdir(parents=True)
+    Processes(tmp_path)
+    assert clean(tmp_path) == []
+    assert not (tmp_path / "flwr").exists()
 
 
 def test_the_environment_is_silent_and_keeps_to_its_folder(

@@ -133,6 +133,15 @@ class FederationFolder:
                     "the app of a federation"
                 )
 
+    def require_own(self) -> None:
+        """Raise an error if nothing shows that the folder is a federation's, or a node's."""
+        # A node on another machine has no settings; its processes leave a lock.
+        if not any((self.path / name).is_file() for name in (SETTINGS, RECORDS, LOCK)):
+            raise EbbflowError(
+                f"{self.path} holds no federation ({SETTINGS} is missing), so nothing is ended or "
+                "deleted: name the folder of one"
+            )
+
     def remove_runtime(self) -> None:
         """Delete what only running processes need; data, models, keys and settings stay."""
         for name in _RUNTIME:

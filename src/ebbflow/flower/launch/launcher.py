@@ -343,8 +343,9 @@ def down(folder: Path) -> list[str]:
 
 def clean(folder: Path, *, everything: bool = False) -> list[str]:
     """Take a federation down and delete what only running processes need, or the whole folder."""
-    names = down(folder)
     found = FederationFolder(folder.absolute())
+    found.require_own()
+    names = down(folder)
     if everything:
         found.remove()
     else:
