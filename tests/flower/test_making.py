@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.crowd import key_of
-from ebbflow.flower.launch.control import key_bytes
+from ebbflow.flower.gate.keys import key_bytes
 from ebbflow.flower.launch.driving import turns_of
 from ebbflow.flower.launch.federation_settings import read_settings
 from ebbflow.flower.launch.making import divided_digits, make_federation

@@ -76,9 +76,14 @@ class FederationFolder:
         """What the SuperLink keeps."""
         return self.path / "link"
 
+    @property
+    def keys(self) -> Path:
+        """The nodes' keys; the gate hears nobody whose public key is not there."""
+        return self.path / "keys"
+
     def key(self, number: int) -> Path:
         """Return the private key of a node."""
-        return self.path / "keys" / node_name(number)
+        return self.keys / node_name(number)
 
     def node_home(self, number: int) -> Path:
         """Return what Flower takes for its own folder on a node."""
@@ -95,7 +100,7 @@ class FederationFolder:
     def public_keys(self) -> dict[int, Path]:
         """Return the public keys of all nodes that may come, by the nodes' numbers."""
         found = {}
-        for path in sorted((self.path / "keys").glob("*.pub")):
+        for path in sorted(self.keys.glob("*.pub")):
             if match := _NODE.fullmatch(path.name):
                 found[int(match[1])] = path
         return dict(sorted(found.items()))

@@ -146,6 +146,7 @@ class Federation:
         folder, gate = self.folder, self.settings.gate
         if self.processes.running(GATE):
             return
+        make_folder(folder.keys)
 
         def command(port: int) -> list[str]:
             host = f"[{gate.host}]" if ":" in gate.host else gate.host
@@ -154,6 +155,7 @@ class Federation:
                 *("--to", f"{LOOPBACK}:{folder.ports()[LINK]}"),
                 *("--certificate", str(folder.certificate), "--key", str(folder.certificate_key)),
                 *("--root-certificates", str(folder.authority)),
+                *("--keys", str(folder.keys)),
             ]
 
         self._listen(GATE, command, gate.host, gate.port)
