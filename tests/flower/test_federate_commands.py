@@ -49,3 +49,12 @@ def test_of_a_demo_that_fails_everything_stays_to_be_looked_at(
     answer = ebbflow("federate", "demo", "--out", str(tmp_path / "f"))
     assert answer.code == (2 if stays else 130)
     assert (tmp_path / "f" / "logs").is_dir() == (tmp_path / "f").exists() == stays
+
+
+@pytest.mark.parametrize("server", ["fl.example.org", "fl.example.org:", "::1:8443", "h:99999"])
+def test_a_server_without_a_port_is_refused(tmp_path: Path, server: str) -> None:
+    (tmp_path / "ward3").mkdir()
+    answer = ebbflow("federate", "node", str(tmp_path / "ward3"), "3", "--server", server)
+    assert answer.code == 2
+    assert f"--server {server!r} is no address: give a host and a port" in answer.err
+    assert not any((tmp_path / "ward3").iterdir())

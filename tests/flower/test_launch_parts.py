@@ -19,7 +19,12 @@ import pytest
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.launch import executor, host, ports, programs
-from ebbflow.flower.launch.federation_settings import SETTINGS, FederationSettings, read_settings
+from ebbflow.flower.launch.federation_settings import (
+    SETTINGS,
+    FederationSettings,
+    Setting,
+    read_settings,
+)
 from ebbflow.flower.launch.folder import FederationFolder
 from ebbflow.flower.launch.launcher import Federation, NodeOrigin, clean
 from ebbflow.flower.launch.processes import GRACE, Processes
@@ -63,6 +68,32 @@ def test_a_folder_without_a_federation_is_named(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match=r"holds no federation .* nothing is ended"):
         clean(tmp_path, everything=True)
     assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("count", "number", "told", "partitions"),
+    [(5, 3, {}, 5), (5, 5, {}, None), (0, 3, {}, None), (0, 3, {"num-partitions": 8}, 8)],
+)
+def test_a_node_is_told_of_how_many_it_is_one_only_if_that_is_known(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    number: int,
+    told: dict[str, Setting],
+    partitions: int | None,
+) -> None:
+    settings = FederationSettings.model_validate({"nodes": {"count": count}})
+    federation, commands = Federation(tmp_path, settings), list[list[str]]()
+    for path in (federation.folder.authority, federation.folder.key(number)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(federation, "_start", lambda name, command, *_: commands.append(command))
+    federation.start_node(number, NodeOrigin("127.0.0.1:1", config=told))
+    (command,) = commands
+    config = command[command.index("--node-config") + 1].split()
+    assert f"partition-id={number}" in config
+    said = [] if partitions is None else [f"num-partitions={partitions}"]
+    assert [each for each in config if each.startswith("num-partitions=")] == said
 
 
 def test_of_two_commands_that_start_a_node_one_is_refused_and_the_node_lives(
