@@ -176,7 +176,10 @@ def standing(app: Any, certificates: Certificates | None = None, port: int = 0) 
 
 @contextmanager
 def gate(
-    to: int, certificates: Certificates | None = None, limits: Limits | None = None
+    to: int,
+    certificates: Certificates | None = None,
+    limits: Limits | None = None,
+    keys: Path | None = None,
 ) -> Iterator[int]:
     """Run a gate in front of a port in a thread, with TLS on both sides or none, yield its port."""
     settings = GateSettings(
@@ -185,6 +188,7 @@ def gate(
         certificate=None if certificates is None else certificates.certificate,
         key=None if certificates is None else certificates.key,
         root_certificates=None if certificates is None else certificates.authority,
+        keys=keys,
         limits=Limits() if limits is None else limits,
     )
     server, ready = GateServer(settings), threading.Event()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
 
+from ebbflow.flower import after_rounds
 from ebbflow.flower.saving import ROUNDS as ROUND_LINES
 from ebbflow.flower.saving import HistoryFolder
+from ebbflow.simulation.world import World
 from tests.flower.worlds import Federated, digest, federated, node_of, simulated
 
 
@@ -108,6 +112,25 @@ def test_a_repeated_round_is_answered_from_the_disk(
     result = here.sessions("scaffold", "previous", 2).run(here.grid, here.initial)
     assert seen[:2] == [before, before]  # round 2 was asked again, and not computed again
     assert digest(here.theta(result.arrays)) == digest(truth.finals[2])
+
+
+def test_a_federation_on_other_samples_is_not_answered_from_the_disk(tmp_path: Path) -> None:
+    world = simulated(tmp_path, "scaffold", "previous", 2).world
+    data = world.dataset
+    others = replace(data.train, y=(data.train.y + 1) % data.classes)
+    changed = replace(world, dataset=replace(data, train=others))
+
+    def trained(world: World, folder: str) -> str:
+        here = replace(federated(world, tmp_path / folder), folder=tmp_path / f"run{next(runs)}")
+        # A node keeps its last answer and the one before: after one round, that of round 1.
+        sessions = here.sessions("scaffold", "previous", 1, trigger=after_rounds(1))
+        result = sessions.run(here.grid, here.initial)
+        return digest(here.theta(result.arrays))
+
+    runs = count()
+    first = trained(world, "nodes")
+    assert trained(world, "nodes") == first
+    assert trained(changed, "nodes") == trained(changed, "new nodes") != first
 
 
 def test_a_node_that_lost_its_state_says_so_and_begins_again(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,8 +37,10 @@ from starlette.routing import Route
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.gate.command import Address, GateSettings, check_settings, main, parse_address
 from ebbflow.flower.gate.journal import Journal
+from ebbflow.flower.gate.keys import HEADER, Keyring, key_bytes
 from ebbflow.flower.gate.messages import objection_to
 from ebbflow.flower.gate.rules import KIB, LARGEST_BODIES, MIB, PUSH_MESSAGES, PUSH_OBJECT, Limits
+from ebbflow.flower.launch.identities import make_node_key
 from tests.flower.gates import (
     Certificates,
     StandIn,
@@ -468,6 +472,107 @@ def test_there_is_a_ceiling_on_requests_and_uploads() -> None:
         assert behind.most_together <= 2
 
 
+# -------------------------------------------------------------------------------------- keys
+
+
+def named(public: Path) -> dict[str, str]:
+    """Return the header by which a node names its key."""
+    return {HEADER: b64encode(key_bytes(public)).decode()}
+
+
+def test_who_names_no_key_of_the_folder_is_refused_before_the_body_is_read(tmp_path: Path) -> None:
+    node, stranger = (make_node_key(tmp_path / name).public for name in ("keys/a", "elsewhere/b"))
+    behind = StandIn()
+    with standing(behind) as to, gate(to, keys=tmp_path / "keys") as port:
+        for path in LARGEST_BODIES:
+            if path != PUSH_MESSAGES:
+                assert post(port, path, b"x", headers=named(node)).status_code == 200
+            assert post(port, path, b"x", headers=named(stranger)).status_code == 412
+            assert post(port, path, b"x").status_code == 412
+        refused = raw(port, HEAD + b"Content-Length: 1000\r\n\r\n")
+        assert refused.startswith(b"HTTP/1.1 412 ")
+    assert len(behind.arrived) == len(LARGEST_BODIES) - 1
+
+
+def test_keys_that_come_later_count_and_those_that_go_do_not(tmp_path: Path) -> None:
+    now, said = [0.0], list[str]()
+    journal = Journal(write=said.append)
+    ring = Keyring(tmp_path, journal, clock=lambda: now[0])
+    first = make_node_key(tmp_path / "first").public
+    value = b64encode(key_bytes(first))
+    assert ring.holds(value)
+    second = b64encode(key_bytes(make_node_key(tmp_path / "second").public))
+    assert not ring.holds(second)  # strangers do not make it look again at every request
+    now[0] = 1.0
+    assert ring.holds(second) and ring.holds(value)
+    first.unlink()
+    (tmp_path / "third.pub").write_text("nonsense")
+    now[0] = 2.0
+    assert not ring.holds(value) and ring.holds(second) and not ring.holds(b"")
+    assert len(said) == 1 and "third.pub is no public key" in said[0]
+
+
+@contextmanager
+def dripping(port: int, connections: int, headers: dict[str, str] | None = None) -> Iterator[None]:
+    """Begin to push large objects and send a byte of each now and then."""
+    fields = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items()).encode()
+    head = HEAD.replace(b"get-run", b"push-object") + fields + b"Content-Length: 9999999\r\n\r\n"
+    slow, over = list[socket.socket](), threading.Event()
+
+    def drip() -> None:
+        while not over.wait(0.05):
+            for connection in slow:
+                with suppress(OSError):
+                    connection.sendall(b".")
+
+    for _ in range(connections):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+        connection.sendall(head)
+        slow.append(connection)
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        time.sleep(0.2)
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for connection in slow:
+            connection.close()
+
+
+def test_slow_strangers_stop_no_upload(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    node, stranger = (make_node_key(tmp_path / name).public for name in ("keys/a", "elsewhere/b"))
+    limits, behind = Limits(piece_seconds=5, uploads=2, uploads_each=1), StandIn()
+    with standing(behind) as to, gate(to, limits=limits, keys=keys) as port:
+        for headers in ({}, named(stranger)):
+            with dripping(port, 4, headers):
+                answer = post(port, PUSH_OBJECT, bytes(200_000), headers=named(node))
+                assert answer.status_code == 200
+                assert answer.elapsed.total_seconds() < 2
+
+
+def test_one_slow_node_does_not_hold_all_uploads(tmp_path: Path) -> None:
+    slow, node = (make_node_key(tmp_path / name).public for name in ("a", "b"))
+    limits, behind = Limits(piece_seconds=5, uploads=2, uploads_each=1), StandIn()
+    with (
+        standing(behind) as to,
+        gate(to, limits=limits, keys=tmp_path) as port,
+        dripping(port, 4, named(slow)),
+    ):
+        answer = post(port, PUSH_OBJECT, bytes(200_000), headers=named(node))
+        assert answer.status_code == 200
+        assert answer.elapsed.total_seconds() < 2
+
+
+def test_who_sends_next_to_nothing_is_not_waited_for_long() -> None:
+    limits, behind = Limits(piece_seconds=1.0, uploads=1), StandIn()
+    with standing(behind) as to, gate(to, limits=limits) as port, dripping(port, 1):
+        time.sleep(0.5)  # it has used up half of its second when this one begins to wait
+        assert post(port, PUSH_OBJECT, bytes(200_000)).status_code == 200
+
+
 # ------------------------------------------------------------------------------ the SuperLink
 
 
@@ -678,6 +783,7 @@ def test_what_would_protect_nothing_is_refused_in_one_sentence(
             "can be reached from outside",
         ),
         (["--listen", "127.0.0.1:0", *to, "--key", key], "belong together"),
+        (["--listen", "127.0.0.1:0", *to, "--keys", "/missing"], "--keys /missing is no folder"),
         (
             ["--listen", "127.0.0.1:0", "--to", "192.0.2.7:80"],
             "192.0.2.7:80 is not on this machine",

@@ -19,7 +19,12 @@ import pytest
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.launch import executor, host, ports, programs
-from ebbflow.flower.launch.federation_settings import SETTINGS, FederationSettings, read_settings
+from ebbflow.flower.launch.federation_settings import (
+    SETTINGS,
+    FederationSettings,
+    Setting,
+    read_settings,
+)
 from ebbflow.flower.launch.folder import FederationFolder
 from ebbflow.flower.launch.launcher import Federation, NodeOrigin, clean
 from ebbflow.flower.launch.processes import GRACE, Processes
@@ -60,9 +65,35 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, sentence: str) -> N
 def test_a_folder_without_a_federation_is_named(tmp_path: Path) -> None:
     with pytest.raises(EbbflowError, match=r"holds no federation .*federate init"):
         Federation(tmp_path)
-    with pytest.raises(EbbflowError, match=r"holds no federation .* delete it yourself"):
+    with pytest.raises(EbbflowError, match=r"holds no federation .* nothing is ended"):
         clean(tmp_path, everything=True)
     assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("count", "number", "told", "partitions"),
+    [(5, 3, {}, 5), (5, 5, {}, None), (0, 3, {}, None), (0, 3, {"num-partitions": 8}, 8)],
+)
+def test_a_node_is_told_of_how_many_it_is_one_only_if_that_is_known(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    number: int,
+    told: dict[str, Setting],
+    partitions: int | None,
+) -> None:
+    settings = FederationSettings.model_validate({"nodes": {"count": count}})
+    federation, commands = Federation(tmp_path, settings), list[list[str]]()
+    for path in (federation.folder.authority, federation.folder.key(number)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(federation, "_start", lambda name, command, *_: commands.append(command))
+    federation.start_node(number, NodeOrigin("127.0.0.1:1", config=told))
+    (command,) = commands
+    config = command[command.index("--node-config") + 1].split()
+    assert f"partition-id={number}" in config
+    said = [] if partitions is None else [f"num-partitions={partitions}"]
+    assert [each for each in config if each.startswith("num-partitions=")] == said
 
 
 def test_of_two_commands_that_start_a_node_one_is_refused_and_the_node_lives(
@@ -148,8 +179,26 @@ def test_nodes_are_known_by_their_public_keys(tmp_path: Path) -> None:
 def test_cleaning_leaves_what_somebody_may_want(tmp_path: Path) -> None:
     for name in ("app", "keys", "flwr/apps", "link", "nodes", "logs", "run"):
         (tmp_path / name).mkdir(parents=True)
+    (tmp_path / SETTINGS).touch()
+    kept = {SETTINGS, "app", "keys", "nodes", "logs", "run"}
     assert clean(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"app", "keys", "nodes", "logs", "run"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_cleaning_leaves_folders_of_other_projects_alone(tmp_path: Path) -> None:
+    for name in ("flwr/src/a", "link/b"):
+        (tmp_path / name).mkdir(parents=True)
+    for everything in (False, True):
+        with pytest.raises(EbbflowError, match=r"holds no federation \(federation.toml is missing"):
+            clean(tmp_path, everything=everything)
+    assert (tmp_path / "flwr/src/a").is_dir() and (tmp_path / "link/b").is_dir()
+
+
+def test_a_node_on_another_machine_is_cleaned(tmp_path: Path) -> None:
+    (tmp_path / "flwr/node3").mkdir(parents=True)
+    Processes(tmp_path)
+    assert clean(tmp_path) == []
+    assert not (tmp_path / "flwr").exists()
 
 
 def test_the_environment_is_silent_and_keeps_to_its_folder(

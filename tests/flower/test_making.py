@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from safetensors.torch import load_file
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.crowd import key_of
-from ebbflow.flower.launch.control import key_bytes
+from ebbflow.flower.gate.keys import key_bytes
 from ebbflow.flower.launch.driving import turns_of
 from ebbflow.flower.launch.federation_settings import read_settings
 from ebbflow.flower.launch.making import divided_digits, make_federation
@@ -56,6 +59,46 @@ def test_a_used_folder_or_too_few_nodes_are_refused(tmp_path: Path) -> None:
         make_federation(tmp_path)
     with pytest.raises(EbbflowError, match="a federation of 1 nodes: choose from 2"):
         make_federation(tmp_path / "f", 1)
+
+
+def test_a_wrong_host_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(EbbflowError, match="'a b' is neither a host name nor an IP address"):
+        make_federation(tmp_path / "f", 2, ["a b"])
+    assert not (tmp_path / "f").exists()
+
+
+def test_the_apps_defaults_are_shown_under_run(tmp_path: Path) -> None:
+    made = make_federation(tmp_path / "f", 2, run={"rounds": 2})
+    project = tomllib.loads((made.app / "pyproject.toml").read_text())
+    defaults = project["tool"]["flwr"]["app"]["config"]
+    text = (made.path / "federation.toml").read_text()
+    head, section, run = text.partition("[run]\n")
+    assert "# rounds" not in run
+    del defaults["folder"]  # is not the user's to set
+    shown = tomllib.loads(head + section + re.sub("(?m)^# ", "", run))["run"]
+    assert shown == {**defaults, "rounds": 2}
+
+
+def test_start_sh_resumes_only_what_has_a_checkpoint(tmp_path: Path) -> None:
+    made = make_federation(tmp_path / "f", 2)
+    said = tmp_path / "bin" / "ebbflow"
+    said.parent.mkdir()
+    said.write_text('#!/bin/sh\necho "$@"\n')
+    said.chmod(0o755)
+
+    def started() -> str:
+        path = f"{said.parent}:{os.environ['PATH']}"
+        command = [str(made.path / "start.sh"), "--no-nodes"]
+        done = subprocess.run(
+            command, env={"PATH": path}, capture_output=True, text=True, check=True
+        )
+        return done.stdout + done.stderr
+
+    history = made.path / "run" / "history"
+    history.mkdir()
+    assert started() == "federate run . --no-nodes\n"
+    (history / "checkpoint-3.json").touch()
+    assert started() == "federate resume . --no-nodes\n"
 
 
 def test_turns_are_numbers() -> None:

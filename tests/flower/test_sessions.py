@@ -21,9 +21,12 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.flower import (
     AskingTerms,
     Checks,
+    Local,
     Opening,
+    Probe,
     Sessions,
     Starting,
+    Training,
     after_rounds,
     crowd,
     membership_changes,
@@ -465,6 +468,26 @@ def test_strategies_that_cannot_be_saved_are_refused_by_name(tmp_path: Path) -> 
         ({"deadline": 0}, "deadline = 0 cannot be: give seconds above 0"),
         ({"quorum": 2}, "quorum = 2 cannot be"),
         ({"sessions": 0}, "sessions = 0 cannot be"),
+        *(
+            ({"strategy": Training(local=Local(**local))}, said)
+            for local, said in (
+                ({"rounds": 0}, "local.rounds = 0 cannot be: give at least 1"),
+                ({"lr": -1}, "local.lr = -1 cannot be"),
+                ({"lr": float("nan")}, "local.lr = nan cannot be"),
+                ({"floor": 2}, "local.floor = 2 cannot be"),
+                ({"power": 0}, "local.power = 0 cannot be"),
+                ({"steps": 0}, "local.steps = 0 cannot be"),
+                ({"steps": (6, 2)}, r"local.steps = \(6, 2\) cannot be"),
+                ({"batch": 0}, "local.batch = 0 cannot be: give at least 1"),
+                ({"rule": "nonsense"}, "local.rule = nonsense cannot be"),
+                ({"momentum": 1}, "local.momentum = 1 cannot be"),
+                ({"radius": 0}, "local.radius = 0 cannot be"),
+                ({"share": 1.5}, "local.share = 1.5 cannot be"),
+                ({"share": 0}, "local.share = 0 cannot be"),
+            )
+        ),
+        ({"strategy": Training(probing=Probe(batch=0))}, "probing.batch = 0 cannot be"),
+        ({"strategy": Training(probing=Probe(lr="most"))}, "probing.lr = most cannot be"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_settings_are_refused_in_a_sentence(
@@ -472,6 +495,40 @@ def test_bad_settings_are_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(EbbflowError, match=said):
         sessions(tmp_path, **named)
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        Local(share=1, radius=0.5, momentum=0, floor=0),
+        Local(share=1.0, steps=(2, 2), rule="each_step", lr=1),
+    ],
+)
+def test_settings_at_their_limits_are_not_refused(tmp_path: Path, local: Local) -> None:
+    sessions(tmp_path, Training(local=local, probing=Probe(2, 0.5, 1, 1, 0.1)))
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"timeout": -5}, "timeout = -5 cannot be: give seconds above 0"),
+        ({"timeout": 0}, "timeout = 0 cannot be"),
+        ({"num_rounds": 0}, "num_rounds = 0 cannot be: give at least 1"),
+    ],
+)
+def test_bad_arguments_of_a_run_are_refused(
+    tmp_path: Path, named: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EbbflowError, match=said):
+        sessions(tmp_path).run(stock_grid(), initial(), **named)
+    assert not (tmp_path / "history").exists()
+
+
+def test_keys_may_be_named_by_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text('["a", "b"]')
+    assert sessions(tmp_path, keys=str(path)).keys == ["a", "b"]
+    assert sessions(tmp_path, keys=path).keys == ["a", "b"]
 
 
 def test_another_model_or_seed_does_not_go_on(tmp_path: Path) -> None:

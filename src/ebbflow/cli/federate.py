@@ -226,7 +226,8 @@ def _processes(folder: Path) -> list[dict[str, Any]]:
 
 def _seen(federation: Federation) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the nodes and the runs that the server knows."""
-    from ebbflow.flower.launch.control import NoAnswerError, key_bytes
+    from ebbflow.flower.gate.keys import key_bytes
+    from ebbflow.flower.launch.control import NoAnswerError
 
     numbers = {key_bytes(path): n for n, path in federation.folder.public_keys().items()}
     with federation.control() as control:

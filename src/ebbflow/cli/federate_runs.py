@@ -12,7 +12,7 @@ from ebbflow.cli import federate
 from ebbflow.cli.federate import Folder
 from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.cli.values import whole
-from ebbflow.core.errors import EbbflowError
+from ebbflow.core.errors import EbbflowError, unknown
 from ebbflow.core.names import printable
 
 if TYPE_CHECKING:
@@ -121,12 +121,17 @@ def demo(
     sessions: Annotated[
         int,
         typer.Option(
-            "--sessions", metavar="N", parser=whole("--sessions", 4), help="How many sessions."
+            "--sessions",
+            metavar="N",
+            parser=whole("--sessions", 4, least=1),
+            help="How many sessions.",
         ),
     ] = 4,
     rounds: Annotated[
         int,
-        typer.Option("--rounds", metavar="N", parser=whole("--rounds", 3), help="Rounds of each."),
+        typer.Option(
+            "--rounds", metavar="N", parser=whole("--rounds", 3, least=1), help="Rounds of each."
+        ),
     ] = 3,
     as_json: Annotated[bool, json_option("the table")] = False,
 ) -> None:
@@ -149,6 +154,7 @@ def demo(
         "sessions": sessions,
         "rounds": rounds,
     }
+    _check_names(start, algorithm)
     made = make_federation(out, DEMO_NODES, run=settings)
     here = shlex.quote(str(out))
     _say(
@@ -161,8 +167,9 @@ def demo(
             _say(f"server and gate are up, at {federation.address}")
             _followed(_driver(federation, nodes=True))
         rows = _compared(made.path, settings)
-    except BaseException:
-        clean(made.path, everything=True)
+    except BaseException as error:
+        # What has failed is looked into and resumed; what was interrupted is of no use.
+        clean(made.path, everything=not isinstance(error, Exception))
         raise
     clean(made.path)
     if as_json:
@@ -172,6 +179,19 @@ def demo(
     same = "the same to the last bit" if rows[1] else "DIFFERENT"
     typer.echo(f"final models of federation and simulator: {same}")
     typer.echo(f"picture: {printable(str(out / 'federation.png'))}")
+
+
+def _check_names(start: str, algorithm: str) -> None:
+    """Refuse what the server's part of the app would refuse when everything is up."""
+    from ebbflow.algorithms import ALGORITHMS
+    from ebbflow.flower.terms import Starting
+    from ebbflow.starts import AUTO, STARTS
+
+    if algorithm not in ALGORITHMS:
+        raise unknown(algorithm, ALGORITHMS, "algorithm", "--algorithm")
+    if start not in {AUTO, *STARTS}:
+        raise unknown(start, STARTS, "start", "--start")
+    Starting(start)  # some are for simulations alone
 
 
 def _run(folder: Path, *, resume: bool, nodes: bool, as_json: bool) -> None:

@@ -28,7 +28,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Examples, Indices, Model, State
 from ebbflow.data.batches import StepRule, draw_steps, local_batches
 from ebbflow.engines.sequential import Sequential
-from ebbflow.flower.node import KeptAnswer, NodeDisk, question_digest
+from ebbflow.flower.node import KeptAnswer, NodeDisk, examples_digest, question_digest
 from ebbflow.flower.strategy import STATE, STATE_LOST, upload_name
 from ebbflow.flower.survey_node import answered
 from ebbflow.flower.wire import (
@@ -166,7 +166,8 @@ class Device:
         config = content.config_records["config"]
         purpose, used = str(config["purpose"]), str(config["used"])
         upload = upload_name(int(_n(config, "session")), int(_n(config, "server-round")))
-        question = question_digest(content)
+        # The same seed on other samples is another federation's question.
+        question = f"{question_digest(content)} {examples_digest(self.examples)}"
         before = self.disk.answer(purpose, upload)
         if before is None or before.question != question:
             before = self._trained(content, config, question, used)

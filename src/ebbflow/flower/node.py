@@ -23,7 +23,7 @@ from torch import Tensor
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.core.tensor_files import as_safetensors
-from ebbflow.core.types import State
+from ebbflow.core.types import Examples, State
 
 _STATE = "state/"
 _FACTS = "facts"
@@ -32,9 +32,10 @@ _UPLOAD = re.compile(r"[0-9]+-[0-9]+")
 
 
 class KeptAnswer(NamedTuple):
-    """An answer that was given: the digest of the question, the reply, and the state after it."""
+    """An answer that was given: what it answers, the reply, and the state after it."""
 
     question: str
+    """The digest of the message, and that of the samples it was answered with."""
     arrays: dict[str, Tensor]
     metrics: dict[str, float]
     state: State
@@ -118,6 +119,16 @@ def question_digest(content: RecordDict, *, but: str = "used") -> str:
     for name, config in sorted(content.config_records.items()):
         said: dict[str, Any] = {key: value for key, value in config.items() if key != but}
         digest.update(json.dumps([name, sorted(said.items())], default=repr).encode())
+    return digest.hexdigest()
+
+
+def examples_digest(examples: Examples) -> str:
+    """Return the digest of what a device trains on."""
+    digest = hashlib.sha256(repr(examples.pixels).encode())
+    for tensor in (examples.x, examples.y):
+        array = tensor.detach().cpu().contiguous().numpy()
+        digest.update(f"{array.shape} {array.dtype} ".encode())
+        digest.update(array.data)
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from logging import INFO
+from math import inf
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -24,7 +25,7 @@ from ebbflow.flower.members import Opening
 from ebbflow.flower.running import Running, RunOrder
 from ebbflow.flower.saving import HistoryFolder
 from ebbflow.flower.strategy import Training
-from ebbflow.flower.terms import AskingTerms, Starting
+from ebbflow.flower.terms import AskingTerms, Starting, check_training, refuse_unless
 from ebbflow.flower.wire import running_statistics
 from ebbflow.starts import AUTO, RECOMMENDED
 
@@ -68,11 +69,13 @@ class Sessions:
         sessions: int | None = None,
         terms: AskingTerms | None = None,
         seed: int | None = None,
-        keys: Sequence[str] | Path = (),
+        keys: Sequence[str] | Path | str = (),
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        if sessions is not None and sessions < 1:
-            raise EbbflowError(f"sessions = {sessions} cannot be: give at least 1, or None")
+        fine = sessions is None or sessions >= 1
+        refuse_unless("sessions", sessions, fine, "at least 1, or None")
+        if isinstance(strategy, Training):
+            check_training(strategy)
         self.strategy, self.history, self.trigger = strategy, Path(history), trigger
         self.starting = start if isinstance(start, Starting) else Starting(start)
         self.start, self.rules = self.starting.built, self.starting.rules
@@ -96,6 +99,10 @@ class Sessions:
         The arguments are those of ``strategy.start``: ``num_rounds`` are the rounds of a session,
         if there is no trigger, and ``timeout`` replaces the deadline.
         """
+        fine = num_rounds is None or num_rounds >= 1
+        refuse_unless("num_rounds", num_rounds, fine, "at least 1, or None")
+        fine = timeout is None or 0 < timeout < inf
+        refuse_unless("timeout", timeout, fine, "seconds above 0, or None")
         order = RunOrder(
             initial_arrays,
             self.trigger or after_rounds(num_rounds or 10),
@@ -137,9 +144,10 @@ def required_arguments(function: Callable[..., object]) -> int:
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in required)
 
 
-def _keys(keys: Sequence[str] | Path) -> list[str]:
-    if not isinstance(keys, Path):
+def _keys(keys: Sequence[str] | Path | str) -> list[str]:
+    if not isinstance(keys, Path | str):
         return list(keys)
+    keys = Path(keys)
     try:
         listed = json.loads(keys.read_bytes()) if keys.exists() else []
     except (OSError, ValueError) as error:

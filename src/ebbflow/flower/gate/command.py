@@ -7,7 +7,11 @@ SuperLink listens on 127.0.0.1, and nodes are given the address of the gate, whi
 requests of Flower's nodes (`ebbflow.flower.gate.rules`) and refuses the rest.
 
     python -m ebbflow.flower.gate.command --listen 192.0.2.7:8443 --to 127.0.0.1:8000 \
-        --certificate server.crt --key server.key --root-certificates ca.crt
+        --certificate server.crt --key server.key --root-certificates ca.crt --keys keys
+
+Given the folder of the nodes' public keys, it hears nobody else: a request that names no key of
+these is refused without a look at its body. The folder is followed: what is added or taken away
+there counts a second later.
 
 **What Flower checks itself**, if the SuperLink was started with ``--enable-supernode-auth``: that a
 request carries a moment of the last five minutes, signed with a node's key; that the key is
@@ -70,6 +74,8 @@ class GateSettings:
     key: Path | None = None
     root_certificates: Path | None = None
     """The authority that has signed the SuperLink's certificate; without it, no TLS to there."""
+    keys: Path | None = None
+    """The folder of the public keys of all nodes that are heard; without it, any key is."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -109,16 +115,18 @@ class GateServer:
         """Serve until `stop`, SIGINT or SIGTERM; call `announce` when nodes may come."""
         # Only who runs a gate needs what comes with Flower.
         from ebbflow.flower.gate.journal import Journal  # noqa: PLC0415
+        from ebbflow.flower.gate.keys import Keyring  # noqa: PLC0415
         from ebbflow.flower.gate.listener import Listener, new_loop  # noqa: PLC0415
         from ebbflow.flower.gate.service import Gate  # noqa: PLC0415
         from ebbflow.flower.gate.superlink import SuperLink  # noqa: PLC0415
 
-        limits, journal = self._settings.limits, Journal()
+        limits, journal, folder = self._settings.limits, Journal(), self._settings.keys
+        keyring = None if folder is None else Keyring(folder, journal)
         scheme = "http" if self._inside is None else "https"
 
         async def serve() -> None:
             superlink = SuperLink(f"{scheme}://{self._settings.to}", self._inside, limits)
-            gate = Gate(superlink, limits, journal)
+            gate = Gate(superlink, limits, journal, keyring)
             self._listener = Listener(gate, self._outside, limits, journal, announce)
             self._listener.should_exit = self._stopped
             try:
@@ -138,7 +146,7 @@ class GateServer:
 
 
 def check_settings(settings: GateSettings) -> None:
-    """Refuse settings under which the gate would protect nothing."""
+    """Refuse settings under which the gate would protect nothing, or let nobody in."""
     if not is_loopback(settings.to.host):
         raise EbbflowError(
             f"--to {settings.to} is not on this machine, where the gate could be walked around: "
@@ -146,6 +154,10 @@ def check_settings(settings: GateSettings) -> None:
         )
     if (settings.certificate is None) != (settings.key is None):
         raise EbbflowError("--certificate and --key belong together: give both, or neither")
+    if settings.keys is not None and not settings.keys.is_dir():
+        raise EbbflowError(
+            f"--keys {settings.keys} is no folder: name that of the nodes' public keys"
+        )
     encrypted = settings.certificate is not None and settings.root_certificates is not None
     if not (encrypted or is_loopback(settings.listen.host)):
         raise EbbflowError(
@@ -231,6 +243,9 @@ def _parsed(arguments: Sequence[str] | None) -> GateSettings:
         "--root-certificates", type=Path, metavar="FILE", help="the SuperLink's authority, PEM"
     )
     parser.add_argument(
+        "--keys", type=Path, metavar="DIR", help="of the public keys of all nodes that are heard"
+    )
+    parser.add_argument(
         "--largest-body",
         type=int,
         default=limits.largest_body // MIB,
@@ -257,6 +272,7 @@ def _parsed(arguments: Sequence[str] | None) -> GateSettings:
         certificate=given.certificate,
         key=given.key,
         root_certificates=given.root_certificates,
+        keys=given.keys,
         limits=Limits(largest_body=given.largest_body * MIB, connections=given.connections),
     )
 

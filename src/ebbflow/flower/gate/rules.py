@@ -72,6 +72,12 @@ class Limits:
     uploads: int = 16
     """Of bodies larger than `ahead`, at the same time: the SuperLink holds each of them in memory
     before it looks at whose it is."""
+    uploads_each: int = 4
+    """Of one node, or of one address if no keys are known; Flower's nodes push two objects at a
+    time."""
+    slowest: int = 16 * KIB
+    """Bytes in a second that a body must have on average, after its first `piece_seconds`: an
+    object of Flower's could not arrive in `whole_seconds` otherwise."""
     head_seconds: float = 10.0
     """Within which the first request's head must have arrived, and before it TLS agreed."""
     idle_seconds: float = 65.0
@@ -114,7 +120,8 @@ def admit(
     """Return what may be passed on of a request, by its head; raise `RefusedError` otherwise.
 
     Statuses are chosen by what Flower's nodes make of them: 401 would end a node, 403 would end
-    its run, and 502, 503 and 504 let it try again.
+    its run, 412 is what the SuperLink says of a key that is not registered, and 502, 503 and 504
+    let it try again.
 
     >>> head = [(b"content-length", b"3"), (b"cookie", b"x"), (b"accept", b"a/b")]
     >>> admit("POST", b"/v1/fleet/get-run", b"", "1.1", head, Limits())

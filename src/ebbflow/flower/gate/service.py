@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, MutableMapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 import httpx
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from ebbflow.flower.gate.journal import Journal
+from ebbflow.flower.gate.keys import HEADER, Keyring
 from ebbflow.flower.gate.messages import objection_to
 from ebbflow.flower.gate.rules import (
     PASSED_BACK,
@@ -38,18 +41,26 @@ class _CutShortError(Exception):
 class Gate:
     """An ASGI application that passes the requests of Flower's nodes on to a SuperLink."""
 
-    def __init__(self, superlink: SuperLink, limits: Limits, journal: Journal) -> None:
+    def __init__(
+        self,
+        superlink: SuperLink,
+        limits: Limits,
+        journal: Journal,
+        keyring: Keyring | None = None,
+    ) -> None:
         self._superlink = superlink
         self._limits = limits
         self._journal = journal
+        self._keyring = keyring
         self._requests = 0
         self._uploads = asyncio.Semaphore(limits.uploads)
+        self._uploads_of = WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"the gate was started for {scope['type']}, and knows HTTP alone")
-        body = _Body(receive, self._limits.piece_seconds)
+        body = _Body(receive, self._limits)
         answer = _Answer(send, self._limits.piece_seconds)
         try:
             await self._judged(scope, body, answer)
@@ -81,13 +92,14 @@ class Gate:
             scope["headers"],
             self._limits,
         )
+        peer = self._peer(scope, admitted)
         if self._requests >= self._limits.requests:
             raise RefusedError(503, f"{self._requests} requests are being answered already")
         self._requests += 1
         try:
             async with asyncio.timeout(self._limits.whole_seconds):
                 if admitted.length > self._limits.ahead:
-                    await self._passed_on_as_upload(admitted, body, answer)
+                    await self._passed_on_as_upload(peer, admitted, body, answer)
                 else:
                     await self._passed_on(admitted, body, answer)
         except TimeoutError as error:
@@ -95,16 +107,28 @@ class Gate:
         finally:
             self._requests -= 1
 
-    async def _passed_on_as_upload(self, admitted: Admitted, body: _Body, answer: _Answer) -> None:
-        try:
-            async with asyncio.timeout(self._limits.piece_seconds):
-                await self._uploads.acquire()
-        except TimeoutError as error:
-            raise RefusedError(503, "too many large bodies are on their way already") from error
-        try:
+    def _peer(self, scope: Scope, admitted: Admitted) -> str:
+        """Return who asks, and refuse strangers if it is known who is none."""
+        if self._keyring is None:
+            return str((scope.get("client") or ("nowhere",))[0])
+        key = admitted.headers.get(HEADER, b"")
+        if not self._keyring.holds(key):
+            raise RefusedError(412, "its key is not among those of the nodes")
+        return key.decode("ascii")
+
+    async def _passed_on_as_upload(
+        self, peer: str, admitted: Admitted, body: _Body, answer: _Answer
+    ) -> None:
+        own = self._uploads_of.setdefault(peer, asyncio.Semaphore(self._limits.uploads_each))
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(self._limits.piece_seconds):
+                    # Its own first: who waits for these keeps nothing from the others.
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._uploads)
+            except TimeoutError as error:
+                raise RefusedError(503, "too many large bodies are on their way already") from error
             await self._passed_on(admitted, body, answer)
-        finally:
-            self._uploads.release()
 
     async def _passed_on(self, admitted: Admitted, body: _Body, answer: _Answer) -> None:
         # Who sends slowly, or not at all, must not keep the SuperLink waiting.
@@ -182,27 +206,38 @@ class _Answer:
 class _Body:
     """A request's body, each piece in time; h11 sees to it that it is as long as declared."""
 
-    def __init__(self, receive: Receive, seconds: float) -> None:
+    def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive = receive
-        self._seconds = seconds
+        self._limits = limits
+        self._received = 0
+        self._waited = 0.0
         self._ended = False
 
     async def next(self) -> bytes:
         """Return the next piece, which is empty at the end."""
         piece = b""
         while not (piece or self._ended):
+            began = time.monotonic()
             try:
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(self._patience()):
                     message = await self._receive()
             except TimeoutError as error:
                 self._ended = True
                 raise RefusedError(503, "its body did not arrive in time") from error
+            self._waited += time.monotonic() - began
             if message["type"] != "http.request":
                 self._ended = True
                 raise _GoneError
             self._ended = not message.get("more_body", False)
             piece = message.get("body", b"")
+            self._received += len(piece)
         return piece
+
+    def _patience(self) -> float:
+        """Return for how many seconds the next piece is waited for."""
+        # Time in which the SuperLink was waited for does not count against the client.
+        left = self._received / self._limits.slowest - self._waited
+        return self._limits.piece_seconds + min(0.0, left)
 
     async def drop_rest(self, most: int) -> None:
         """Read what is still to come, for a while, and forget it."""

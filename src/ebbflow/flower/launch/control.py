@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.gate.keys import key_bytes
 from ebbflow.flower.launch.federation_settings import Setting
 from ebbflow.flower.launch.programs import private_environment, require_flower
 
@@ -182,23 +183,6 @@ class Control:
 
 class NoAnswerError(EbbflowError):
     """The SuperLink does not answer: it is not up, or being started again."""
-
-
-def key_bytes(public_key: Path) -> bytes:
-    """Return a node's public key as the SuperLink lists it."""
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
-    try:
-        key = serialization.load_ssh_public_key(public_key.read_bytes())
-    except OSError as error:
-        raise EbbflowError(f"{public_key} cannot be read: {error.strerror}") from None
-    except Exception as error:
-        raise EbbflowError(
-            f"{public_key} is no public key in OpenSSH's format: name a .pub file of `keys`"
-        ) from error
-    return key.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
 
 
 def _seen(run: Any) -> SeenRun:

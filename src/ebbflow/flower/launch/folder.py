@@ -76,9 +76,14 @@ class FederationFolder:
         """What the SuperLink keeps."""
         return self.path / "link"
 
+    @property
+    def keys(self) -> Path:
+        """The nodes' keys; the gate hears nobody whose public key is not there."""
+        return self.path / "keys"
+
     def key(self, number: int) -> Path:
         """Return the private key of a node."""
-        return self.path / "keys" / node_name(number)
+        return self.keys / node_name(number)
 
     def node_home(self, number: int) -> Path:
         """Return what Flower takes for its own folder on a node."""
@@ -95,7 +100,7 @@ class FederationFolder:
     def public_keys(self) -> dict[int, Path]:
         """Return the public keys of all nodes that may come, by the nodes' numbers."""
         found = {}
-        for path in sorted((self.path / "keys").glob("*.pub")):
+        for path in sorted(self.keys.glob("*.pub")):
             if match := _NODE.fullmatch(path.name):
                 found[int(match[1])] = path
         return dict(sorted(found.items()))
@@ -132,6 +137,15 @@ class FederationFolder:
                     f"{path} is missing: `ebbflow federate init` makes the keys, certificates and "
                     "the app of a federation"
                 )
+
+    def require_own(self) -> None:
+        """Raise an error if nothing shows that the folder is a federation's, or a node's."""
+        # A node on another machine has no settings; its processes leave a lock.
+        if not any((self.path / name).is_file() for name in (SETTINGS, RECORDS, LOCK)):
+            raise EbbflowError(
+                f"{self.path} holds no federation ({SETTINGS} is missing), so nothing is ended or "
+                "deleted: name the folder of one"
+            )
 
     def remove_runtime(self) -> None:
         """Delete what only running processes need; data, models, keys and settings stay."""

@@ -20,6 +20,7 @@ import tomli_w
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
+from ebbflow.flower.gate.command import parse_address
 from ebbflow.flower.launch.control import Control, NoAnswerError, SeenRun
 from ebbflow.flower.launch.ending import ending_by_signals
 from ebbflow.flower.launch.executor import SERVER
@@ -60,6 +61,10 @@ class NodeOrigin:
     key: Path | None = None
     config: Mapping[str, Setting] = field(default_factory=dict)
     """What the app is told on this node, beside its number and its folder."""
+
+    def __post_init__(self) -> None:
+        if self.server:  # Flower would try for ever
+            parse_address(self.server, "--server")
 
 
 class Federation:
@@ -146,6 +151,7 @@ class Federation:
         folder, gate = self.folder, self.settings.gate
         if self.processes.running(GATE):
             return
+        make_folder(folder.keys)
 
         def command(port: int) -> list[str]:
             host = f"[{gate.host}]" if ":" in gate.host else gate.host
@@ -154,6 +160,7 @@ class Federation:
                 *("--to", f"{LOOPBACK}:{folder.ports()[LINK]}"),
                 *("--certificate", str(folder.certificate), "--key", str(folder.certificate_key)),
                 *("--root-certificates", str(folder.authority)),
+                *("--keys", str(folder.keys)),
             ]
 
         self._listen(GATE, command, gate.host, gate.port)
@@ -166,7 +173,7 @@ class Federation:
         make_folder(folder.node_data(number))
         config = {
             "partition-id": number,
-            "num-partitions": max(self.settings.nodes.count, number + 1),
+            **self._partitions(number),
             "folder": str(folder.node_data(number)),
             **self.settings.nodes.config,
             **told,
@@ -181,6 +188,12 @@ class Federation:
         for module in self.settings.nodes.preload:
             command += ["--preload", module]
         return self._start(name, command, folder.node_home(number), _NODES)
+
+    def _partitions(self, number: int) -> dict[str, Setting]:
+        """Return how many nodes the data are divided among, if that is known on this machine."""
+        count = self.settings.nodes.count
+        # A guess would let an app divide its data wrongly, and say nothing.
+        return {"num-partitions": count} if number < count else {}
 
     def wait_for_nodes(self, numbers: Iterable[int], seconds: float = 150.0) -> None:
         """Wait until nodes are in; one that was killed less than a minute ago takes that long."""
@@ -343,8 +356,9 @@ def down(folder: Path) -> list[str]:
 
 def clean(folder: Path, *, everything: bool = False) -> list[str]:
     """Take a federation down and delete what only running processes need, or the whole folder."""
-    names = down(folder)
     found = FederationFolder(folder.absolute())
+    found.require_own()
+    names = down(folder)
     if everything:
         found.remove()
     else:

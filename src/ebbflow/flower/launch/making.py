@@ -22,12 +22,19 @@ from ebbflow.data.datasets import load
 from ebbflow.flower.crowd import key_of
 from ebbflow.flower.launch.federation_settings import SETTINGS, Setting
 from ebbflow.flower.launch.folder import FederationFolder, node_name
-from ebbflow.flower.launch.identities import make_authority, make_node_key, make_server_certificate
+from ebbflow.flower.launch.identities import (
+    alternative_names,
+    make_authority,
+    make_node_key,
+    make_server_certificate,
+)
 
 ENDING = ".txt"
 """What the templates' names end with, so that nobody takes them for modules of ours."""
 PACKAGE, SCRIPT = "federation_app", "start.sh"
 KEYS, DATA, TEST = "keys.json", "data.safetensors", "test.safetensors"
+SERVER_FOLDER = "folder"
+"""The only setting of the app that is not the user's: a run's is set by `Driver.go`."""
 MOST_NODES = 1000
 
 
@@ -49,6 +56,8 @@ def make_federation(
         raise EbbflowError(f"a federation of {nodes} nodes: choose from 2 to {MOST_NODES:,}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise EbbflowError(f"{folder} is not an empty folder: choose another")
+    hosts = list(hosts)
+    alternative_names(hosts)  # a wrong one must not leave half a federation behind
     made = FederationFolder(folder.absolute())
     make_folder(made.path)
     _write_app(made, nodes, dict(run or {}))
@@ -105,10 +114,12 @@ def divided_digits(nodes: int, seed: int = 0) -> Dataset:
 def _write_app(made: FederationFolder, nodes: int, run: dict[str, Setting]) -> None:
     package = made.app / PACKAGE
     make_folder(package)
-    for entry in (resources.files("ebbflow.flower.launch") / "app_files").iterdir():
+    files = resources.files("ebbflow.flower.launch") / "app_files"
+    told = _told((files / f"pyproject.toml{ENDING}").read_text(encoding="utf-8"), run)
+    for entry in files.iterdir():
         name, text = entry.name.removesuffix(ENDING), entry.read_text(encoding="utf-8")
         if name in (SETTINGS, "README.md"):
-            text = text.replace("{nodes}", str(nodes)).replace("{run}", tomli_w.dumps(run))
+            text = text.replace("{nodes}", str(nodes)).replace("{run}", told)
             write_atomically(made.path / name, text.encode())
         elif name == SCRIPT:
             write_atomically(made.path / name, text.encode())
@@ -118,6 +129,13 @@ def _write_app(made: FederationFolder, nodes: int, run: dict[str, Setting]) -> N
         elif name.endswith(".py"):
             write_atomically(package / name, text.encode())
     write_atomically(package / "__init__.py", b'"""A federation that is trained in sessions."""\n')
+
+
+def _told(project: str, run: dict[str, Setting]) -> str:
+    """Return what ``[run]`` begins with: what is set, and the app's other defaults as comments."""
+    defaults = project.partition("[tool.flwr.app.config]\n")[2].splitlines()
+    free = [line for line in defaults if line.partition(" ")[0] not in {*run, SERVER_FOLDER}]
+    return tomli_w.dumps(run) + "\n".join(f"# {line}" for line in free)
 
 
 def _write_data(made: FederationFolder, dataset: Dataset) -> None:
