@@ -125,7 +125,9 @@ def test_a_run_that_has_not_begun_says_so(folder: Path, tmp_path: Path) -> None:
 def test_a_damaged_run_is_not_loaded(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "a", tmp_path / "run")
     path = tmp_path / "run" / records.METRICS
-    path.write_bytes(path.read_bytes().replace(b'"seed": 1', b'"seed": 3', 1))
+    lines = path.read_bytes()
+    path.write_bytes(lines.replace(b'"seed":1', b'"seed":3', 1))
+    assert path.read_bytes() != lines
     with pytest.raises(EbbflowError, match="does not match its checksum"):
         ebbflow.load(tmp_path / "run")
     with pytest.raises(EbbflowError, match="is no folder: name a run folder"):

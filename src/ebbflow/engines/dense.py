@@ -81,6 +81,7 @@ class DenseLayers:
         examples = feed.examples
         self.feed = feed
         self._task = model.task
+        self._parameters = model.layout.total
         self.recipe = recipe
         # Rows that are ready are gathered as they lie in the data; others are made by the feed.
         plain = examples.pixels is None and examples.x.is_contiguous()
@@ -116,6 +117,9 @@ class DenseLayers:
         """Return why the lane cannot be trained here; nothing if it can."""
         if lane.shared.theta.dtype != self._dtype:
             return f"the model is {lane.shared.theta.dtype} and the samples are {self._dtype}"
+        count = len(lane.shared.theta)
+        if count != self._parameters:  # the kernel checks no bounds
+            return f"the model has {count} parameters instead of {self._parameters}"
         return ""
 
     def counting(
@@ -127,7 +131,10 @@ class DenseLayers:
         kinds.add(torch.float32 if test.pixels is not None else test.x.dtype)
         if not isinstance(passes, KernelPasses) or kinds != {torch.float32} or test.x.is_cuda:
             return None
-        if math.prod(test.x.shape[1:]) != passes.kernel.inputs:  # the kernel checks no bounds
+        # The kernel checks no bounds.
+        if {len(model.theta) for model in models} != {self._parameters}:
+            return None
+        if math.prod(test.x.shape[1:]) != passes.kernel.inputs:
             return None
 
         def counted(model: ModelState, rows: range) -> Tally:
