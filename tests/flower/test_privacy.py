@@ -19,6 +19,8 @@ from flwr.serverapp import (
     SamplingMethod,
 )
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
@@ -26,7 +28,7 @@ from flwr.serverapp.strategy import (
 )
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.flower import Opening, Starting, after_rounds, crowd, running
+from ebbflow.flower import Observed, Opening, Starting, after_rounds, crowd, running
 from ebbflow.flower.panel import RemotePanel
 from ebbflow.flower.saving import EVENTS
 from tests.flower.stock import initial, stock_grid
@@ -241,6 +243,168 @@ def test_a_late_answer_is_waited_for_where_the_noise_needs_all(
     rounds = [(line["round"], line["used"]) for line in lines(tmp_path) if line["round"]]
     everybody = [0, 1, 2, 3, 4]
     assert rounds == [(1, [0, 1, 2, 4]), (2, everybody), (3, everybody), (4, everybody)]
+
+
+def uncounted(kind: Any) -> Any:
+    """Return what makes a private strategy for all members of a session, without an accountant."""
+
+    def factory(opening: Opening) -> Strategy:
+        inner, members = FedAvg(fraction_evaluate=0.0), len(opening.members)
+        adaptive = "Adaptive" in kind.__name__
+        own = (0.3, members) if adaptive else (NOISE, CLIP, members)
+        strategy: Strategy = kind(inner, *own)
+        return strategy
+
+    return factory
+
+
+WRAPPERS = [
+    DifferentialPrivacyServerSideFixedClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+]
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_fewer_updates_than_the_noise_is_made_for_become_no_model(
+    tmp_path: Path, kind: Any
+) -> None:
+    grid, trained = stock_grid(), 0
+
+    def quiet(messages: list[Any]) -> None:
+        nonlocal trained
+        trained += messages[0].metadata.message_type == "train"
+        for node in (103, 104):
+            grid.nodes[node].silent = trained == 1
+
+    grid.before_push = quiet
+    told: list[str] = []
+    here = sessions(tmp_path, uncounted(kind), sessions=1, tell=stopping(told))
+    with pytest.raises(EbbflowError, match="waits no more"):
+        here.run(grid, initial())
+    (first,) = (line for line in lines(tmp_path) if line["round"])
+    assert (first["asked"], first["used"], first["late"]) == (5, [0, 1, 2], [3, 4])
+    assert first["abandoned"] == "3 of 5 updates are left, and the noise is made for 5"
+    # They are still busy: what they would send to another round would be missing as well.
+    waits = next(line for line in told if "waits before round 2" in line)
+    assert "3 members can be asked, and the noise is made for 5 updates" in waits
+    assert trained == 1
+
+
+def stopping(told: list[str]) -> Any:
+    """Return what ends a run when it waits."""
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        if "waits before" in sentence:
+            raise EbbflowError("waits no more")
+
+    return tell
+
+
+def test_a_refused_update_is_one_too_few_for_the_noise(tmp_path: Path) -> None:
+    grid = stock_grid()
+    factory = uncounted(DifferentialPrivacyServerSideFixedClipping)
+    grid.nodes[103].spoil = without_its_count
+    result = sessions(tmp_path, factory, sessions=1).run(grid, initial())
+    rounds = [line for line in lines(tmp_path) if line["round"]]
+    assert [list(line["refused"]) for line in rounds] == [["3"]] * 3
+    assert {line["abandoned"] for line in rounds} == {
+        "4 of 5 updates are left, and the noise is made for 5"
+    }
+    assert (numbers(result.arrays) == numbers(initial())).all()
+
+
+def without_its_count(content: Any) -> Any:
+    """Return an update without its number of samples."""
+    (metrics,) = content.metric_records.values()
+    del metrics["num-examples"]
+    return content
+
+
+def test_more_updates_than_the_noise_is_made_for_are_used_where_nobody_counts(
+    tmp_path: Path,
+) -> None:
+    def factory() -> Strategy:
+        return DifferentialPrivacyServerSideFixedClipping(FedAvg(), NOISE, CLIP, 3)
+
+    sessions(tmp_path, factory, sessions=1).run(stock_grid(), initial())
+    rounds = [line for line in lines(tmp_path) if line["round"]]
+    assert [(len(line["used"]), line["abandoned"]) for line in rounds] == [(5, "")] * 3
+
+
+def sampling(inner: Any = FedAvg, **named: Any) -> Any:
+    """Return what makes a private strategy of half of ten members, with an accountant."""
+
+    def factory() -> Strategy:
+        own = inner(fraction_train=0.5, fraction_evaluate=0.0, **named)
+        return DifferentialPrivacyServerSideFixedClipping(
+            own, NOISE, CLIP, 5, accountant=accountant()
+        )
+
+    return factory
+
+
+def leaving(grid: WatchedGrid, rounds: int) -> Any:
+    """Return a trigger after so many rounds; a node leaves for good after two."""
+    over = after_rounds(rounds)
+
+    def trigger(observed: Observed) -> str | None:
+        grid.nodes[109].online = observed.rounds < 2
+        return over(observed)
+
+    return trigger
+
+
+def test_a_session_waits_while_fewer_would_be_sampled_than_the_noise_is_made_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT", 0.05)
+    grid = stock_grid(10)
+    told: list[str] = []
+    for _ in range(2):  # also once it is resumed
+        here = sessions(
+            tmp_path, sampling(), sessions=1, trigger=leaving(grid, 4), tell=stopping(told)
+        )
+        with pytest.raises(EbbflowError, match="waits no more"):
+            here.run(grid, initial())
+        what = (
+            "of 9 members that can be asked 4 would be sampled, and the noise is made for 5 updates"
+        )
+        assert f"session 1 waits before round 3: {what}; 9 of its 10 members are here" in told
+        told.clear()
+    grid.nodes[109].online = True
+    sessions(tmp_path, sampling(), sessions=1, trigger=after_rounds(4)).run(grid, initial())
+    assert [len(line["used"]) for line in lines(tmp_path) if line["round"]] == [5] * 4
+
+
+def test_the_strategys_own_minimum_counts_for_what_it_would_sample(tmp_path: Path) -> None:
+    grid = stock_grid(10)
+    here = sessions(tmp_path, sampling(min_train_nodes=5), sessions=1, trigger=leaving(grid, 3))
+    here.run(grid, initial())
+    assert [len(line["used"]) for line in lines(tmp_path) if line["round"]] == [5] * 3
+
+
+class FirstFive(FedAvg):
+    """Samples by a rule of its own."""
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.fraction_train = 1.0
+        return list(super().configure_train(server_round, arrays, config, grid))[:5]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert not state
+
+
+def test_a_strategy_that_samples_otherwise_is_asked_if_there_are_enough(tmp_path: Path) -> None:
+    grid = stock_grid(10)
+    here = sessions(tmp_path, sampling(FirstFive), sessions=1, trigger=leaving(grid, 3))
+    here.run(grid, initial())
+    assert [len(line["used"]) for line in lines(tmp_path) if line["round"]] == [5] * 3
 
 
 def test_a_count_unlike_the_others_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from ebbflow.core.rng import generator
 from ebbflow.flower.checks import Checks, distance_from, shapes_of
 from ebbflow.flower.crowd import Answers, Crowd, Present
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
-from ebbflow.flower.strategy_state import accountant_of, chain_of
+from ebbflow.flower.strategy_state import accountant_of, adds_noise, chain_of
 
 MINIMA = {
     "min_train_nodes": "fraction_train",
@@ -125,9 +125,9 @@ class Asking:
         """Run a round with a strategy; ``names`` are those of its draws."""
         grid, busy = self.grid()
         _cap_minima(strategy, len(grid.devices))
-        short = _too_few_for_noise(strategy, len(grid.devices))
-        if short:
-            return Trained(None, busy=busy, why=short)
+        unfit = _unfit_for_noise(strategy, len(grid.devices))
+        if unfit:
+            return Trained(None, busy=busy, why=unfit)
         # Flower's strategies draw nodes with Python's global generator.
         random.seed(int(generator(*names, "strategy").integers(2**63)))
         messages = list(strategy.configure_train(t, arrays, config, grid))
@@ -153,10 +153,14 @@ class Asking:
         # Who still works on an earlier round is as good as not answering this one.
         missing = len(busy) / max(1, len(grid.devices))
         least = max(1.0, self.quorum * answers.asked * (1 + missing))
+        left = f"{len(kept)} of {answers.asked} updates are left"
         if not answers.asked:
             done.why = "nobody could be asked"
         elif len(kept) < least:
-            done.why = f"{len(kept)} of {answers.asked} updates are left, and {least:g} are needed"
+            done.why = f"{left}, and {least:g} are needed"
+        elif len(kept) < (wanted := _updates_for_noise(strategy)):
+            # Nothing is made of them, so nothing is released, and nothing is spent.
+            done.why = f"{left}, and the noise is made for {wanted}"
         else:
             done.arrays, done.metrics = strategy.aggregate_train(t, list(kept.values()))
             if done.arrays is None:
@@ -186,16 +190,45 @@ def _checks_of(checks: Checks, strategy: Strategy) -> Checks:
     return replace(checks, weighted_by=own)
 
 
-def _too_few_for_noise(strategy: Strategy, free: int) -> str:
-    """Return why a strategy that counts what it spends could not use a round, if so.
+def _updates_for_noise(strategy: Strategy) -> int:
+    """Return how many updates a strategy's noise is made for; 0 if it adds none.
 
-    Its noise is made for a certain number of updates, and Flower stops if there are fewer.
+    Flower's noise falls with the number of updates that it was told of. What one device can change
+    falls with the number of those that there are: of fewer, the noise would hide less than it says.
     """
     counts = (getattr(each, "num_sampled_clients", None) for each in chain_of(strategy))
     wanted = next((count for count in counts if isinstance(count, int)), 0)
-    if accountant_of(strategy) is None or free >= wanted:
+    return wanted if adds_noise(strategy) else 0
+
+
+def _unfit_for_noise(strategy: Strategy, free: int) -> str:
+    """Return why a strategy that adds noise could not use a round, if so.
+
+    It needs as many updates as its noise is made for. With an accountant it must not ask for more
+    either, or Flower stops.
+    """
+    wanted = _updates_for_noise(strategy)
+    sampled = _sampled(strategy, free, wanted)
+    if not wanted or sampled == wanted:
         return ""
-    return f"{free} members can be asked, and the noise is made for {wanted} updates"
+    if sampled > wanted and accountant_of(strategy) is None:
+        return ""
+    which = f"{free} members can be asked"
+    if sampled != free:
+        which = f"of {free} members that can be asked {sampled} would be sampled"
+    return f"{which}, and the noise is made for {wanted} updates"
+
+
+def _sampled(strategy: Strategy, free: int, wanted: int) -> int:
+    """Return how many of the members that can be asked a strategy would ask, by Flower's rule.
+
+    One that has a rule of its own is taken to ask as many as it wants, if there are.
+    """
+    inner = chain_of(strategy)[-1]
+    rule = type(inner).configure_train.__module__
+    if not isinstance(inner, FedAvg) or rule.partition(".")[0] != "flwr":
+        return min(free, wanted)
+    return max(int(free * inner.fraction_train), inner.min_train_nodes)
 
 
 def _cap_minima(strategy: Strategy, members: int) -> None:

@@ -73,8 +73,10 @@ def accountant_of(strategy: Strategy) -> Any:
 
 
 def adds_noise(strategy: Strategy) -> bool:
-    """Whether a strategy is one of Flower's wrappers for differential privacy."""
-    return any("DifferentialPrivacy" in type(each).__name__ for each in chain_of(strategy))
+    """Whether a strategy adds noise: one of Flower's wrappers, or whatever has an accountant."""
+    kinds = (kind for each in chain_of(strategy) for kind in type(each).__mro__)
+    wrapped = any("DifferentialPrivacy" in kind.__name__ for kind in kinds)
+    return wrapped or accountant_of(strategy) is not None
 
 
 def saved(strategy: Strategy) -> Saved:
