@@ -28,9 +28,12 @@ from flwr.serverapp.strategy import (
 )
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.start import Situation, Start, StartingPoint
+from ebbflow.core.survey import SurveyPlan
 from ebbflow.flower import Observed, Opening, Starting, after_rounds, crowd, running
 from ebbflow.flower.panel import RemotePanel
 from ebbflow.flower.saving import EVENTS
+from ebbflow.starts import STARTS
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_odd_answers import answering
 from tests.flower.test_sessions import lines, numbers, sessions
@@ -424,10 +427,39 @@ def test_a_count_unlike_the_others_is_refused_by_name(tmp_path: Path) -> None:
     assert spent == pytest.approx(epsilon(4 * 2 - 1))
 
 
-def test_the_learned_start_is_refused_with_noise(tmp_path: Path) -> None:
-    here = sessions(tmp_path, private(), start="learned")
+@pytest.mark.parametrize("start", ["learned", STARTS["learned"].build({}), Starting()])
+def test_the_learned_start_is_refused_with_noise(tmp_path: Path, start: Any) -> None:
+    here = sessions(tmp_path, private(), start=start)
     with pytest.raises(EbbflowError, match="asks devices for losses"):
         here.run(stock_grid(), initial())
+    assert not lines(tmp_path)  # not even the first session has begun
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_a_start_of_ones_own_asks_nobody_where_models_are_noised(tmp_path: Path, kind: Any) -> None:
+    def choose(situation: Situation) -> StartingPoint:
+        models = [situation.carried, situation.initial]
+        situation.survey(models, SurveyPlan()).losses([np.array([1.0, 0.0])], "judge")
+        return StartingPoint(situation.carried)
+
+    grid, asked = stock_grid(), list[str]()
+    first = after_rounds(1)
+    factory = uncounted(kind)
+    if kind is DifferentialPrivacyClientSideAdaptiveClipping:
+        for node in grid.nodes.values():
+            node.spoil = saying_that_it_is_clipped
+    grid.before_push = lambda messages: asked.append(messages[0].metadata.message_type)
+    with pytest.raises(EbbflowError, match="asks devices for losses"):
+        sessions(tmp_path, factory, start=Start(choose), trigger=first).run(grid, initial())
+    # The first session, without a survey, and the first question of the second.
+    assert asked == ["evaluate", "train", "evaluate"]
+
+
+def saying_that_it_is_clipped(content: Any) -> Any:
+    """Return an update with what Flower's mod adds."""
+    (metrics,) = content.metric_records.values()
+    metrics["norm_bit"] = 1
+    return content
 
 
 def test_adaptive_clipping_goes_on_from_where_it_was(tmp_path: Path) -> None:

@@ -100,9 +100,12 @@ class Start(NamedTuple):
         adapt: Returns a session's algorithm, given the method's algorithm and the starting point;
             for example, one that distils from a teacher.
         sketch_distance: The distance for which sketches are kept beside past signatures, if any.
+        surveys: Whether ``choose`` surveys the devices; a federation that cannot allow that then
+            says so before its first session.
     """
 
     choose: Callable[[Situation], StartingPoint]
     algorithm: str | None = None
     adapt: Callable[[Algorithm, StartingPoint], Algorithm] = _unchanged
     sketch_distance: str | None = None
+    surveys: bool = False

@@ -195,6 +195,8 @@ class Opener:
         return model
 
     def _survey(self, asked: Opening, models: Sequence[ModelState], plan: SurveyPlan) -> Panel:
+        assert self.running.strategy is not None
+        strategy_state.refuse_survey(self.running.strategy)
         if isinstance(self.settings.strategy, Training):
             return RemotePanel(asked, models, plan, self.asking.survey)
         config = ConfigRecord({**self.running.order.evaluate_config, "server-round": 0})

@@ -27,7 +27,7 @@ from ebbflow.flower.saving import HistoryFolder
 from ebbflow.flower.strategy import Training
 from ebbflow.flower.terms import AskingTerms, Starting, check_training, refuse_unless
 from ebbflow.flower.wire import running_statistics
-from ebbflow.starts import AUTO, RECOMMENDED
+from ebbflow.starts import AUTO
 
 Factory = Callable[[], Strategy] | Callable[[Opening], Strategy] | Training
 """Makes a session's strategy; it may ask for the session's number and members."""
@@ -130,11 +130,8 @@ class Sessions:
                 "returns a strategy of flwr.serverapp.strategy, such as lambda: FedAvg()"
             )
         strategy_state.refuse_unknown(strategy)
-        if strategy_state.adds_noise(strategy) and self.starting.name == RECOMMENDED:
-            raise EbbflowError(
-                'start = "learned" asks devices for losses, which this strategy adds no noise to: '
-                'choose "warm_start" or "previous" with differential privacy'
-            )
+        if self.start.surveys:
+            strategy_state.refuse_survey(strategy)
         return strategy
 
 

@@ -79,6 +79,15 @@ def adds_noise(strategy: Strategy) -> bool:
     return wrapped or accountant_of(strategy) is not None
 
 
+def refuse_survey(strategy: Strategy) -> None:
+    """Raise an error if devices' losses would tell what a strategy hides by noise."""
+    if adds_noise(strategy):
+        raise EbbflowError(
+            "Sessions(start=...) asks devices for losses, which this strategy adds no noise to: "
+            'choose "warm_start" or "previous" with differential privacy'
+        )
+
+
 def saved(strategy: Strategy) -> Saved:
     """Return what a strategy remembers."""
     facts: dict[str, Any] = {"types": [type(each).__name__ for each in chain_of(strategy)]}

@@ -103,7 +103,7 @@ def learned(
             warnings=tuple(warnings),
         )
 
-    return Start(choose)
+    return Start(choose, surveys=True)
 
 
 def basis_models(
