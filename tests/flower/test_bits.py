@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"')
 
-from ebbflow.flower import after_rounds
+from ebbflow.core.errors import EbbflowError
+from ebbflow.flower import Training, after_rounds
 from ebbflow.flower.saving import ROUNDS as ROUND_LINES
 from ebbflow.flower.saving import HistoryFolder
 from ebbflow.simulation.world import World
@@ -154,3 +156,61 @@ def test_a_node_that_lost_its_state_says_so_and_begins_again(tmp_path: Path) -> 
     folder.close()
     assert [line["used"] for line in lines] == [[0, 1, 2], [0, 2], [0, 1, 2]]
     assert here.nodes[node_of(1)].asked == 4
+
+
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"algorithm": name}, f'algorithm = "scaffold", and is resumed with "{name}"')
+        for name in ("fedavg", "fedadam", "feddyn", "moon")
+    ),
+    (
+        {"parameters": {"option": 1}},
+        'parameters = {"option": 2}, and is resumed with {"option": 1}',
+    ),
+    ({"states": "keep"}, 'states = "reset", and is resumed with "keep"'),
+]
+
+
+def test_a_session_does_not_go_on_with_another_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = simulated(tmp_path, "scaffold", "previous", 2)
+    here = federated(truth.world, tmp_path)
+
+    def dying(messages: Any) -> Any:
+        if messages[0].content["config"].get("server-round") == 2:
+            raise Killed
+        return push(messages)
+
+    push = here.grid.push_messages
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(here.grid, "push_messages", lambda messages: dying(list(messages)))
+        here.sessions("scaffold", "previous", 2).run(here.grid, here.initial)
+    for other, said in OTHERS:
+        sessions = here.sessions("scaffold", "previous", 2)
+        assert isinstance(sessions.strategy, Training)
+        sessions.strategy = replace(sessions.strategy, **other)
+        with pytest.raises(EbbflowError, match=re.escape(said)):
+            sessions.run(here.grid, here.initial)
+    # What is no more than said aloud is no change.
+    sessions = here.sessions("scaffold", "previous", 2)
+    assert isinstance(sessions.strategy, Training)
+    sessions.strategy = replace(sessions.strategy, parameters={"option": 2})
+    result = sessions.run(here.grid, here.initial)
+    assert digest(here.theta(result.arrays)) == digest(truth.finals[2])
+
+
+@pytest.mark.parametrize("other", ["feddyn", "moon"])
+def test_states_of_another_algorithm_are_not_gone_on_from(tmp_path: Path, other: str) -> None:
+    world = simulated(tmp_path, "scaffold", "previous", 2, **{"boundary.state": "keep"}).world
+    here, told = federated(world, tmp_path), list[str]()
+    here.sessions("scaffold", "previous", 2).run(here.grid, here.initial)
+    sessions = here.sessions("scaffold", "previous", 3, tell=told.append)
+    assert isinstance(sessions.strategy, Training)
+    sessions.strategy = replace(sessions.strategy, algorithm=other)
+    sessions.run(here.grid, here.initial)
+    assert "the algorithm has changed: all devices begin with a fresh state" in told
+    folder = HistoryFolder(tmp_path / "history")
+    lines = [line["used"] for line in folder.lines(ROUND_LINES) if line["round"]]
+    folder.close()
+    assert lines == [[0, 1, 2]] * 3 + [[2, 3, 4]] * 3 + [[0, 1, 2]] * 3

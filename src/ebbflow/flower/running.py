@@ -37,7 +37,7 @@ from ebbflow.flower.saving import (
     memory_read,
     memory_saved,
 )
-from ebbflow.flower.strategy import AlgorithmStrategy
+from ebbflow.flower.strategy import AlgorithmStrategy, Training
 from ebbflow.flower.wire import Form, form_of
 from ebbflow.runs.history import Store
 from ebbflow.sessions.memory import Memory, finish
@@ -129,6 +129,7 @@ class Running:
         self.strategy: Strategy | None = None
         self.spent: Mapping[str, Any] | None = None
         self.used: dict[int, str] = {}  # which upload of each device was used last, in any session
+        self.used_by: Mapping[str, Any] = {}  # the method of these sessions
         self.abandoned = 0
         self._read()
         self.crowd = Crowd(grid, self.devices)
@@ -272,6 +273,7 @@ class Running:
             self.store.write_pilot(memory.pilot)
         if isinstance(self.strategy, AlgorithmStrategy):
             self.used |= self.strategy.used
+            self.used_by = self.strategy.training.method()
         place.known |= set(place.members)
         place.members, place.round = {}, 0
         place.session += 1
@@ -372,6 +374,7 @@ class Running:
             "start": self.settings.starting.name,
             "memory": remembered,
             "used": sorted(self.used.items()),
+            "used_by": self.used_by,
             "strategy": None,
         }
         if self.strategy is not None:
@@ -406,12 +409,23 @@ class Running:
         self.memory = memory_read(facts["memory"], tensors, self.store)
         self.spent = facts["spent"]
         self.used = {int(device): str(upload) for device, upload in facts["used"]}
+        self.used_by = facts.get("used_by", {})
         if self.place.members:
             opening = Opening(self.place.session, self.place.members, self.form, self.seed)
             self.strategy = self.settings.make_strategy(opening)
             strategy_state.restore(self.strategy, facts["strategy"], tensors)
+        self._forget_other_states()
         at = f"session {self.place.session}, after round {self.place.round}"
         self.event("resumed", "all is over" if self._finished else f"goes on at {at}")
+
+    def _forget_other_states(self) -> None:
+        """Let devices begin afresh if what they have kept is another algorithm's."""
+        made = self.settings.strategy
+        if not isinstance(made, Training) or self.used_by in ({}, made.method()):
+            return
+        self.used, self.used_by = {}, {}
+        if made.states == "keep":
+            self.event("warning", "the algorithm has changed: all devices begin with a fresh state")
 
     def _seed(self) -> int:
         if self.seed is None:

@@ -136,6 +136,12 @@ class Training:
         )
         return AlgorithmStrategy(self, opening, flat, "probe", "probe-participants")
 
+    def method(self) -> dict[str, Any]:
+        """Return what the states of server and devices belong to, as JSON has it."""
+        entry = ALGORITHMS[self.algorithm]
+        parameters = {**entry.defaults, **entry.checked(dict(self.parameters))}
+        return {"algorithm": self.algorithm, "parameters": json.loads(json.dumps(parameters))}
+
     def built(self) -> Algorithm:
         """Return the algorithm."""
         return ALGORITHMS[self.algorithm].build(dict(self.parameters))

@@ -8,6 +8,7 @@ half of a strategy's state would be wrong without anybody noticing. A strategy o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,6 +98,7 @@ def saved(strategy: Strategy) -> Saved:
         if isinstance(each, AlgorithmStrategy):
             facts["used"] = sorted(each.used.items())
             facts["begun"] = each.server is not None
+            facts["training"] = _begun_with(each)
             tensors |= {f"{name}/{key}": value for key, value in (each.server or {}).items()}
         elif type(each) in REMEMBERED:
             values = {key: getattr(each, key) for key in REMEMBERED[type(each)]}
@@ -121,6 +123,7 @@ def restore(strategy: Strategy, facts: Mapping[str, Any], tensors: Mapping[str, 
     for place, each in enumerate(chain_of(strategy)):
         name = f"strategy/{place}"
         if isinstance(each, AlgorithmStrategy):
+            _refuse_another(facts.get("training", {}), _begun_with(each))
             each.used = {int(device): str(upload) for device, upload in facts["used"]}
             if facts["begun"]:
                 prefix = f"{name}/"
@@ -137,6 +140,21 @@ def restore(strategy: Strategy, facts: Mapping[str, Any], tensors: Mapping[str, 
         else:
             each.load_state_dict(values)  # type: ignore[attr-defined]
     restore_accountant(strategy, facts.get("accountant"))
+
+
+def _begun_with(strategy: AlgorithmStrategy) -> dict[str, Any]:
+    """Return what a session has to go on with."""
+    return {**strategy.training.method(), "states": strategy.training.states}
+
+
+def _refuse_another(begun: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise an error if a session goes on with another algorithm than it was begun with."""
+    for name, value in begun.items():
+        if given[name] != value:
+            raise EbbflowError(
+                f"the federation was saved with {name} = {json.dumps(value)}, and is resumed with "
+                f"{json.dumps(given[name])}: resume it with what the session was begun with"
+            )
 
 
 def share_budget(payer: Strategy | None, other: Strategy | None) -> None:
