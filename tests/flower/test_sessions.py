@@ -28,6 +28,7 @@ from ebbflow.flower import (
     Starting,
     Training,
     after_rounds,
+    any_of,
     crowd,
     membership_changes,
     newcomers,
@@ -377,6 +378,36 @@ def test_who_is_heard_of_again_has_joined(
     assert rounds_of(tmp_path)[:second] == [*((1, t) for t in range(1, second)), (2, 1)]
     begun = [line["members"] for line in lines(tmp_path, EVENTS) if line["event"] == "session"]
     assert begun == [[0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "busy"])
+def test_a_killed_server_remembers_who_has_not_answered(
+    tmp_path: Path, killed: bool, asked: bool
+) -> None:
+    grid, trained = stock_grid(), 0
+    before = 0 if asked else 4  # rounds: the node is late in the last one, and busy afterwards
+
+    def pushing(messages: list[Any]) -> None:
+        nonlocal trained
+        trained += messages[0].metadata.message_type == "train"
+        grid.nodes[104].silent = trained >= before
+        if trained == before + 2 and killed:
+            trained += 1
+            raise Finished
+
+    grid.before_push = pushing
+    trigger = any_of(membership_changes(0.2), after_rounds(4))
+    here = partial(sessions, tmp_path, trigger=trigger, sessions=1 if asked else 2)
+    if killed:
+        with pytest.raises(Finished):
+            here().run(grid, initial())
+    here().run(grid, initial())
+    events = lines(tmp_path, EVENTS)
+    over = [event["said"] for event in events if event["event"] == "over"]
+    assert over == [f"session {s} is over: 4 rounds are done" for s in range(1, len(over) + 1)]
+    begun = [event["members"] for event in events if event["event"] == "session"]
+    assert begun == ([] if asked else [[0, 1, 2, 3, 4]]) + [[0, 1, 2, 3]]
 
 
 def test_a_session_without_a_member_left_is_over(

@@ -63,7 +63,7 @@ class Asking:
         quorum: The share of those asked whose updates must be left, or the round is abandoned;
             members that are still busy count as if they were asked in the same proportion.
         members: The devices of the session; empty before it is known.
-        first: Who was asked the session's first question, and has been here ever since.
+        first: Who was here at the session's first question, and has been ever since.
     """
 
     crowd: Crowd
@@ -76,14 +76,20 @@ class Asking:
     def present(self) -> frozenset[int]:
         """Return the devices that are here and are members, or could be of the next session.
 
-        Who was asked the first question and did not become a member has not joined since, unless it
-        has left and come back, or has answered after all. Who is busy could not be asked.
+        Who is strange could not be: only who has left and come back, or has answered after all.
         """
         here, busy = self.crowd.present(), self.crowd.busy()
         self.first &= frozenset(here.values())
-        strange = {one.node_id for one in self.first} - self.crowd.heard | busy
+        strange = {one.node_id for one in self.strange()} | busy
         return frozenset(
             d for d, one in here.items() if d in self.members or one.node_id not in strange
+        )
+
+    def strange(self) -> frozenset[Present]:
+        """Return who was here at the first question, is no member, and has not answered since."""
+        heard = self.crowd.heard
+        return frozenset(
+            one for one in self.first if one.device not in self.members and one.node_id not in heard
         )
 
     def grid(self) -> tuple[MembersGrid, tuple[int, ...]]:
@@ -97,9 +103,9 @@ class Asking:
     def hello(self, contents: RecordDict) -> Answers:
         """Ask everybody who is here; who answers may be a member."""
         here, busy = self.crowd.present(), self.crowd.busy()
-        self.first = frozenset(one for one in here.values() if one.node_id not in busy)
+        self.first = frozenset(here.values())
         self.crowd.heard.clear()
-        nodes = {one.node_id: one.device for one in self.first}
+        nodes = {one.node_id: one.device for one in self.first if one.node_id not in busy}
         messages = [Message(contents, node, MessageType.EVALUATE) for node in sorted(nodes)]
         return self.crowd.ask(messages, nodes, self.deadline)
 

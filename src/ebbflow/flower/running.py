@@ -27,7 +27,7 @@ from ebbflow.core.triggers import Observed, Trigger
 from ebbflow.core.types import ModelState
 from ebbflow.flower import strategy_state
 from ebbflow.flower.asking import Asking, Trained
-from ebbflow.flower.crowd import Crowd, DeviceNumbers
+from ebbflow.flower.crowd import Crowd, DeviceNumbers, Present
 from ebbflow.flower.members import Opening
 from ebbflow.flower.opening import Opener
 from ebbflow.flower.saving import (
@@ -60,6 +60,7 @@ class Place:
         round: The rounds it has had.
         rounds: The rounds of all sessions.
         members: Its devices, with their numbers of samples; empty before it begins.
+        strange: Who was here when it began, and has not answered.
         known: The devices of all earlier sessions.
         began: When it began, in seconds since 1970.
         untested: What is known of the last round, until its model has been evaluated.
@@ -69,6 +70,7 @@ class Place:
     round: int = 0
     rounds: int = 0
     members: dict[int, int] = field(default_factory=dict)
+    strange: list[Present] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
     began: float = 0.0
     untested: dict[str, Any] | None = None
@@ -81,8 +83,10 @@ class Place:
     def of(cls, facts: Mapping[str, Any]) -> Place:
         """Return the place that was saved."""
         members = {int(device): int(samples) for device, samples in facts["members"]}
+        strange = [Present(*one) for one in facts.get("strange", ())]
         own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
-        return cls(**{**own, "members": members, "known": set(facts["known"])})
+        read = {"members": members, "strange": strange, "known": set(facts["known"])}
+        return cls(**{**own, **read})
 
 
 @dataclass
@@ -133,8 +137,15 @@ class Running:
         self.abandoned = 0
         self._read()
         self.crowd = Crowd(grid, self.devices)
-        terms, members = settings.terms, frozenset(self.place.members)
-        self.asking = Asking(self.crowd, terms.checks, order.deadline, terms.quorum, members)
+        terms, place = settings.terms, self.place
+        self.asking = Asking(
+            self.crowd,
+            terms.checks,
+            order.deadline,
+            terms.quorum,
+            members=frozenset(place.members),
+            first=frozenset(place.strange),
+        )
 
     # --- the loop ---
 
@@ -277,7 +288,7 @@ class Running:
         place.known |= set(place.members)
         place.members, place.round = {}, 0
         place.session += 1
-        self.asking.members, self.strategy = frozenset(), None
+        self.asking.members, self.asking.first, self.strategy = frozenset(), frozenset(), None
         self.save()
         self.store.keep([past.number for past in memory.past])
 
@@ -364,6 +375,7 @@ class Running:
 
     def save(self) -> None:
         """Write a checkpoint."""
+        self.place.strange = sorted(self.asking.strange())
         remembered, tensors = memory_saved(self.memory)
         facts: dict[str, Any] = {
             "place": self.place.facts(),
