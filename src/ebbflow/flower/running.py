@@ -31,7 +31,9 @@ from ebbflow.flower.crowd import Crowd, DeviceNumbers, Present
 from ebbflow.flower.members import Opening
 from ebbflow.flower.opening import Opener
 from ebbflow.flower.saving import (
+    DONE,
     EVENTS,
+    OVER,
     ROUNDS,
     HistoryFolder,
     memory_read,
@@ -157,6 +159,8 @@ class Running:
                 self._begin()
             self._train()
             self._finish()
+        # Whoever follows knows by this that the folder is let go of because there is no more to do.
+        self.event(DONE, "all is over")
         return self._result()
 
     @property
@@ -239,7 +243,8 @@ class Running:
                     f"abandoned ({done.why}): look at {self.folder.path / EVENTS}, and resume when "
                     "the nodes answer again"
                 )
-        self.event("over", f"session {place.session} is over: {reason}")
+        last = place.session == self.settings.sessions
+        self.event(OVER, f"session {place.session} is over: {reason}", last=last)
 
     def _ends(self, waiting: _Waiting | None) -> str | None:
         """Return why the session is over, if it is; not before a first round, if that can begin."""
@@ -427,8 +432,9 @@ class Running:
             self.strategy = self.settings.make_strategy(opening)
             strategy_state.restore(self.strategy, facts["strategy"], tensors)
         self._forget_other_states()
-        at = f"session {self.place.session}, after round {self.place.round}"
-        self.event("resumed", "all is over" if self._finished else f"goes on at {at}")
+        if not self._finished:
+            at = f"session {self.place.session}, after round {self.place.round}"
+            self.event("resumed", f"goes on at {at}")
 
     def _forget_other_states(self) -> None:
         """Let devices begin afresh if what they have kept is another algorithm's."""

@@ -32,6 +32,8 @@ from ebbflow.runs.plain import check_plain
 from ebbflow.sessions.memory import Memory
 
 ROUNDS, EVENTS = "rounds.jsonl", "events.jsonl"
+OVER, DONE = "over", "done"
+"""The events of a session that is over, and of the end of all."""
 _NAME = re.compile(r"checkpoint-(\d{6,12})\.json")
 _KEPT = 2
 

@@ -17,11 +17,11 @@ from ebbflow.flower.launch.control import SeenRun
 from ebbflow.flower.launch.federation_settings import Setting
 from ebbflow.flower.launch.folder import node_name
 from ebbflow.flower.launch.launcher import Federation
-from ebbflow.flower.saving import is_written_to
+from ebbflow.flower.saving import DONE, OVER, is_written_to
 from ebbflow.runs.records import read_lines
 
 DEAD = 3.0
-"""Seconds after which a server that has let go of its folder, and not finished, is given up."""
+"""Seconds after which a server that has let go of its folder, and is not done, is given up."""
 
 Turns = tuple[frozenset[int], ...]
 """The nodes that are awaited in each session, over and over; empty: all of them, always."""
@@ -58,6 +58,12 @@ class Recorded:
         return list(read_lines(self.history / "rounds.jsonl"))
 
     @property
+    def done(self) -> bool:
+        """Whether all sessions are over, whatever the app does then."""
+        events = self.events()
+        return bool(events) and events[-1]["event"] == DONE
+
+    @property
     def begun(self) -> bool:
         """Whether there is anything to go on from."""
         return self.history.is_dir() and any(self.history.glob("checkpoint-*.json"))
@@ -83,7 +89,8 @@ class Driver:
     ) -> None:
         self.federation, self.turns, self._tell = federation, turns, tell
         self.local_nodes = local_nodes
-        self._alive, self._seen = False, 0.0
+        self._alive = False
+        self._lost: float | None = None  # since when the server has let go of its folder
         self.recorded = Recorded(federation.folder.path / "run" / "history")
         self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
 
@@ -94,7 +101,7 @@ class Driver:
         if running is None:
             folder = str(self.federation.folder.path / "run")
             running = self.federation.submit({"folder": folder, **(settings or {})})
-        return self.federation.wait(running, watch=lambda seen: self._follow())
+        return self.federation.wait(running, watch=self._follow)
 
     def _running(self) -> int | None:
         """Return the run that is under way; one whose server is dead is ended."""
@@ -109,7 +116,7 @@ class Driver:
 
     def _session(self) -> int:
         """Return the number of the session that goes on or comes next."""
-        return 1 + len([event for event in self.recorded.events() if event["event"] == "over"])
+        return 1 + len([event for event in self.recorded.events() if event["event"] == OVER])
 
     def wanted(self, session: int) -> Sequence[int]:
         """Return the nodes of a session."""
@@ -137,15 +144,18 @@ class Driver:
 
     def _notice_death(self) -> None:
         """Raise an error if the server's part of the app has died, long before Flower says so."""
-        now = time.monotonic()
         if is_written_to(self.recorded.history):
-            self._alive, self._seen = True, now
-        elif self._alive and now - self._seen > DEAD:
-            raise ServerDiedError(self.federation.folder.log("executor"))
+            self._alive, self._lost = True, None
+        elif self._alive and not self.recorded.done:
+            now = time.monotonic()
+            self._lost = now if self._lost is None else self._lost
+            if now - self._lost > DEAD:
+                raise ServerDiedError(self.federation.folder.log("executor"))
 
-    def _follow(self) -> None:
-        """Tell what is new, and change the nodes when a session is over."""
-        self._notice_death()
+    def _follow(self, seen: SeenRun) -> None:
+        """Tell what is new, and change the nodes when a session is over and another follows."""
+        if not seen.finished:
+            self._notice_death()
         events, rounds = self.recorded.events(), self.recorded.rounds()
         # A server that goes on cuts its records back to its last checkpoint.
         known_events = min(self._told[0], len(events))
@@ -156,10 +166,9 @@ class Driver:
                 self._tell(_said(line))
         for event in events[known_events:]:
             self._tell(event["said"])
-        if any(event["event"] == "over" for event in events[known_events:]):
-            last = int(self.federation.settings.run.get("sessions", 0))
-            if not last or self._session() <= last:
-                self._bring(self._session())
+        over = [event for event in events[known_events:] if event["event"] == OVER]
+        if over and not over[-1].get("last"):
+            self._bring(self._session())
 
 
 def _said(line: dict[str, Any]) -> str:
