@@ -103,6 +103,7 @@ def test_nobody_comes_after_the_last_session_and_the_app_may_go_on(tmp_path: Pat
     assert seen == COMPLETED
     assert federation.came == [0, 1, 2, 3]
     assert told[-1] == "all is over"
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_run_that_has_ended_is_not_dead(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -167,6 +168,68 @@ def test_the_secret_is_kept_and_nobody_elses(tmp_path: Path) -> None:
     assert len(content) == 32
     assert path.stat().st_mode & 0o777 == 0o600
     assert FederationFolder(tmp_path).secret().read_bytes() == content
+
+
+def test_a_secret_that_was_not_written_in_full_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: int) -> bytes:
+        raise KeyboardInterrupt
+
+    folder = FederationFolder(tmp_path)
+    folder.link.mkdir()
+    for module, name in ((secrets, "token_bytes"), (os, "fsync")):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(module, name, killed)
+            folder.secret()
+        assert not list(folder.link.iterdir())
+    assert folder.secret().stat().st_size == 32
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_a_damaged_secret_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "link").mkdir()
+    path = tmp_path / "link" / "secret"
+    path.write_bytes(content)
+    with pytest.raises(EbbflowError, match=f"has {len(content)} bytes instead of 32: .* delete"):
+        FederationFolder(tmp_path).secret()
+    path.unlink()
+    assert FederationFolder(tmp_path).secret().stat().st_size == 32
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[None]:
+    """Let what is made be everybody's, unless something is said."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path, *names: str) -> dict[str, str]:
+    """Return who may look into folders."""
+    return {name: f"{(folder / name).stat().st_mode & 0o777:o}" for name in names}
+
+
+@pytest.mark.usefixtures("open_to_all")
+def test_nobody_else_looks_into_what_processes_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path / "f", FederationSettings())
+    for path in (federation.folder.authority, federation.folder.key(3)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(Processes, "start", lambda *_, **__: None)
+    federation.folder.secret()
+    federation.start_node(3, NodeOrigin("127.0.0.1:1"))
+    private = ("link", "flwr", "flwr/node3", "nodes", "nodes/node3")
+    assert modes(tmp_path / "f", *private) == dict.fromkeys(private, "700")
+    # What an earlier version has made is closed; a folder with somebody's data is theirs.
+    for name in private:
+        (tmp_path / "f" / name).chmod(0o755)
+    federation.folder.keep_port("link", 1)
+    federation.start_node(3, NodeOrigin("127.0.0.1:1"))
+    found = modes(tmp_path / "f", "link", "flwr", "nodes/node3")
+    assert found == {"link": "700", "flwr": "700", "nodes/node3": "755"}
 
 
 def test_nodes_are_known_by_their_public_keys(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_a_folder_has_all_that_a_federation_needs(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.txt"))
 
 
+def test_data_and_records_are_the_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = make_federation(tmp_path / "f", 2)
+    finally:
+        os.umask(before)
+    for name in ("nodes", "nodes/node0", "nodes/node1", "run"):
+        assert stat.S_IMODE((made.path / name).stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 5, 8])
 def test_digits_are_divided_by_label_and_none_is_lost(nodes: int) -> None:
     digits = divided_digits(nodes)

@@ -200,7 +200,7 @@ def _run(folder: Path, *, resume: bool, nodes: bool, as_json: bool) -> None:
     federation = Federation(folder)
     from ebbflow.flower.launch.driving import Recorded
 
-    begun = Recorded(federation.folder.path / "run" / "history").begun
+    begun = Recorded(federation.folder.run / "history").begun
     here = shlex.quote(str(folder))
     if begun and not resume:
         raise EbbflowError(

@@ -22,7 +22,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview]) 
 
     The content may come in parts.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    partial = _partial(path)
     parts = iter((content,) if isinstance(content, bytes) else content)
     size = 0
 
@@ -79,13 +79,39 @@ def room_named(path: Path, needed: Callable[[], int]) -> Iterator[None]:
         ) from error
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, so that a power cut does not take them away again."""
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that does not exist yet, whole or not at all, never readable by others first.
+
+    If it exists, that is a `FileExistsError`.
+    """
+    partial = _partial(path)
+    try:
+        with room_named(path, lambda: len(content)):
+            handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        path.hardlink_to(partial)  # unlike a renaming, this never replaces what is there
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, so that a power cut does not take them away again.
+
+    Those that are there already keep their mode.
+    """
     if path.is_dir():
         return
     if path.parent != path:
-        make_folder(path.parent)
-    path.mkdir(exist_ok=True)
+        make_folder(path.parent, mode)
+    path.mkdir(mode, exist_ok=True)
     sync_folder(path.parent)
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import make_folder
 from ebbflow.flower.launch.control import SeenRun
 from ebbflow.flower.launch.federation_settings import Setting
-from ebbflow.flower.launch.folder import node_name
+from ebbflow.flower.launch.folder import PRIVATE, node_name
 from ebbflow.flower.launch.launcher import Federation
 from ebbflow.flower.saving import DONE, OVER, is_written_to
 from ebbflow.runs.records import read_lines
@@ -91,7 +92,7 @@ class Driver:
         self.local_nodes = local_nodes
         self._alive = False
         self._lost: float | None = None  # since when the server has let go of its folder
-        self.recorded = Recorded(federation.folder.path / "run" / "history")
+        self.recorded = Recorded(federation.folder.run / "history")
         self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
 
     def go(self, settings: dict[str, Setting] | None = None) -> SeenRun:
@@ -99,8 +100,9 @@ class Driver:
         self._bring(self._session())
         running = self._running()
         if running is None:
-            folder = str(self.federation.folder.path / "run")
-            running = self.federation.submit({"folder": folder, **(settings or {})})
+            folder = self.federation.folder.run
+            make_folder(folder, PRIVATE)
+            running = self.federation.submit({"folder": str(folder), **(settings or {})})
         return self.federation.wait(running, watch=self._follow)
 
     def _running(self) -> int | None:

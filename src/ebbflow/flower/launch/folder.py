@@ -12,12 +12,14 @@
     nodes/node0/        what node 0 keeps on its disk: its data and its state
     run/                what the server's part of the app keeps
     processes.json      what is running
+
+``flwr``, ``link``, ``nodes``, ``run`` are for their owner alone: Flower's database has the tokens
+of tasks, and what nodes and server keep tells of the samples.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import shutil
@@ -26,10 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder, write_atomically
+from ebbflow.core.files import make_folder, write_atomically, write_new
 from ebbflow.flower.launch.federation_settings import SETTINGS
 from ebbflow.flower.launch.processes import LOCK, RECORDS
 
+PRIVATE = 0o700
+"""The mode of a folder that its owner alone can look into."""
+_SECRET = 32
 _NODE = re.compile(r"node(\d+)\.pub")
 _RUNTIME = ("flwr", "link", LOCK)
 """What processes need while they run, and nobody afterwards."""
@@ -38,6 +43,13 @@ _RUNTIME = ("flwr", "link", LOCK)
 def node_name(number: int) -> str:
     """Return what node ``number`` is called, in paths and among processes."""
     return f"node{number}"
+
+
+def make_private(path: Path) -> None:
+    """Make a folder of running processes for its owner alone, also if it was others' to read."""
+    make_folder(path, PRIVATE)
+    if path.stat().st_mode & ~PRIVATE & 0o777:
+        path.chmod(PRIVATE)
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,11 @@ class FederationFolder:
         return self.path / "link"
 
     @property
+    def run(self) -> Path:
+        """What the server's part of the app keeps."""
+        return self.path / "run"
+
+    @property
     def keys(self) -> Path:
         """The nodes' keys; the gate hears nobody whose public key is not there."""
         return self.path / "keys"
@@ -108,11 +125,15 @@ class FederationFolder:
     def secret(self) -> Path:
         """Return the secret that the SuperLink shares with its executor; make it if need be."""
         path = self.link / "secret"
-        make_folder(self.link)
+        make_private(self.link)
         with suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(handle, secrets.token_bytes(32))
-            os.close(handle)
+            write_new(path, secrets.token_bytes(_SECRET), 0o600)
+        size = path.stat().st_size
+        if size != _SECRET:
+            raise EbbflowError(
+                f"{path} is damaged: it has {size} bytes instead of {_SECRET}: end what runs by "
+                f"`ebbflow federate down {self.path}` and delete the file, then another is made"
+            )
         return path
 
     def ports(self) -> dict[str, int]:
@@ -125,7 +146,7 @@ class FederationFolder:
 
     def keep_port(self, name: str, port: int) -> None:
         """Remember a port: processes that are still running know it."""
-        make_folder(self.link)
+        make_private(self.link)
         content = json.dumps({**self.ports(), name: port}).encode()
         write_atomically(self.link / "ports.json", content)
 

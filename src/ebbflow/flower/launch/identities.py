@@ -10,7 +10,6 @@ out. Move ``server.crt`` and ``server.key`` away then, and make them again: node
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ebbflow.core.errors import EbbflowError
-from ebbflow.core.files import make_folder, room_named, sync_folder
+from ebbflow.core.files import make_folder, write_new
 
 AUTHORITY, SERVER = "ca", "server"
 """The names of the files, without ``.crt`` and ``.key``."""
@@ -263,19 +262,7 @@ def _write_pair(files: KeyFiles, private: bytes, public: bytes) -> None:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that does not exist yet, whole or not at all, never readable by others first."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with room_named(path, lambda: len(content)):
-            handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        try:
-            path.hardlink_to(partial)  # unlike a renaming, this never replaces what is there
-        except FileExistsError:
-            raise _exists(path) from None
-    finally:
-        partial.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        write_new(path, content, mode)
+    except FileExistsError:
+        raise _exists(path) from None

@@ -25,7 +25,7 @@ from ebbflow.flower.launch.control import Control, NoAnswerError, SeenRun
 from ebbflow.flower.launch.ending import ending_by_signals
 from ebbflow.flower.launch.executor import SERVER
 from ebbflow.flower.launch.federation_settings import FederationSettings, Setting, read_settings
-from ebbflow.flower.launch.folder import FederationFolder, node_name
+from ebbflow.flower.launch.folder import PRIVATE, FederationFolder, make_private, node_name
 from ebbflow.flower.launch.host import IN, node_state
 from ebbflow.flower.launch.ports import LOOPBACK, free_port, is_free
 from ebbflow.flower.launch.processes import Child, Processes, end_all
@@ -129,7 +129,6 @@ class Federation:
         port = self._listen(LINK, command, LOOPBACK, self.settings.link.port, "/health")
         connection = {"address": f"{LOOPBACK}:{port}", "root-certificates": str(folder.authority)}
         content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
-        make_folder(folder.home)
         write_atomically(folder.home / "config.toml", tomli_w.dumps(content).encode())
 
     def start_executor(self) -> None:
@@ -170,7 +169,7 @@ class Federation:
         folder, name = self.folder, node_name(number)
         server, authority, key, told = self._origin(number, origin or NodeOrigin())
         folder.require(authority, key)
-        make_folder(folder.node_data(number))
+        make_folder(folder.node_data(number), PRIVATE)
         config = {
             "partition-id": number,
             **self._partitions(number),
@@ -285,7 +284,8 @@ class Federation:
         return given.server or self.address, authority.absolute(), key.absolute(), given.config
 
     def _start(self, name: str, command: list[str], home: Path, layer: int | None = None) -> Child:
-        make_folder(home)
+        make_private(self.folder.home)
+        make_folder(home, PRIVATE)
         return self.processes.start(
             name,
             command,

@@ -21,7 +21,7 @@ from ebbflow.core.types import Dataset, Examples
 from ebbflow.data.datasets import load
 from ebbflow.flower.crowd import key_of
 from ebbflow.flower.launch.federation_settings import SETTINGS, Setting
-from ebbflow.flower.launch.folder import FederationFolder, node_name
+from ebbflow.flower.launch.folder import PRIVATE, FederationFolder, node_name
 from ebbflow.flower.launch.identities import (
     alternative_names,
     make_authority,
@@ -68,9 +68,8 @@ def make_federation(
     for number in range(nodes):
         files = make_node_key(made.key(number))
         digests.append(key_digest(files.public))
-    server = made.path / "run"
-    make_folder(server)
-    write_atomically(server / KEYS, json.dumps(digests, indent=1).encode())
+    make_folder(made.run, PRIVATE)
+    write_atomically(made.run / KEYS, json.dumps(digests, indent=1).encode())
     _write_data(made, divided_digits(nodes))
     return made
 
@@ -143,10 +142,10 @@ def _write_data(made: FederationFolder, dataset: Dataset) -> None:
     assert owner is not None
     for number in range(len(dataset.devices)):
         own = picked(dataset.train, owner == number)
-        make_folder(made.node_data(number))
+        make_folder(made.node_data(number), PRIVATE)
         path = made.node_data(number) / DATA
         write_atomically(path, as_safetensors({"x": own.x, "y": own.y}))
     test = dataset.test
     assert test.device is not None
     tensors = {"x": test.x, "y": test.y, "device": test.device}
-    write_atomically(made.path / "run" / TEST, as_safetensors(tensors))
+    write_atomically(made.run / TEST, as_safetensors(tensors))
