@@ -228,7 +228,7 @@ def _unfit_for_noise(strategy: Strategy, free: int) -> str:
 def _sampled(strategy: Strategy, free: int, wanted: int) -> int:
     """Return how many of the members that can be asked a strategy would ask, by Flower's rule.
 
-    One that has a rule of its own is taken to ask as many as it wants, if there are.
+    One with a rule of its own is taken to ask as many as its noise is made for, if there are.
     """
     inner = chain_of(strategy)[-1]
     rule = type(inner).configure_train.__module__
