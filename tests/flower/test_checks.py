@@ -59,7 +59,9 @@ def test_the_same_with_our_own_algorithms(tmp_path: Path, kind: str, algorithm: 
         node.spoil = _nothing if node is other.nodes[node_of(1)] else None
     expected = other.sessions(algorithm, "previous", 1).run(other.grid, other.initial)
     assert digest(here.theta(result.arrays)) == digest(other.theta(expected.arrays))
-    assert sum("the update of device 1 was refused" in line for line in told) == 3
+    said = [line for line in told if "the update of device 1 was refused" in line]
+    assert len(said) == 3
+    assert all(BAD_UPDATES[kind].said in line for line in said), said
 
 
 @pytest.mark.parametrize("name", ["delta", "extra/c"])
@@ -123,12 +125,13 @@ def test_stock_flower_takes_them_or_stops() -> None:
     assert outcomes["NaN"] == outcomes["infinity"] == "spoilt"
     assert outcomes["a missing array"] == "InconsistentMessageReplies"
     assert outcomes["another shape"] == "ValueError"
+    assert outcomes["integers called float32"] == "spoilt"
     assert "refused" not in outcomes.values()
 
 
 def _far_off(arrays: ArrayRecord) -> bool:
-    found = numbers(arrays)
-    return not np.isfinite(found).all() or bool(np.abs(found).max() > 5)
+    found = [array.numpy() for array in arrays.values()]
+    return any(not np.isfinite(each).all() or bool(np.abs(each).max() > 5) for each in found)
 
 
 def _reply(arrays: ArrayRecord, **metrics: Any) -> Any:
@@ -177,3 +180,11 @@ def test_an_array_whose_bytes_are_nonsense_is_refused() -> None:
     replies = {0: _reply(ArrayRecord({"w": broken}), **{"num-examples": 1})}
     found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
     assert "cannot be read" in found[0]
+
+
+def test_an_array_of_another_shape_than_it_says_is_refused() -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4))})
+    larger = Array(dtype="float64", shape=(4,), stype="numpy.ndarray", data=Array(np.ones(9)).data)
+    replies = {0: _reply(ArrayRecord({"w": larger}), **{"num-examples": 1})}
+    found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
+    assert found == {0: "the array w says (4,) and holds (9,)"}

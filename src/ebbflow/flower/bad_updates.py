@@ -74,6 +74,22 @@ def _doubled(arrays: dict[str, np.ndarray]) -> None:
     arrays[name] = arrays[name].astype(np.float64)
 
 
+def _holding(kind: str) -> Callable[[RecordDict], RecordDict]:
+    """Return what puts entries of another type into an array that still calls itself what it was.
+
+    Whoever goes by what it says measures nothing: only real numbers have a length.
+    """
+
+    def spoil(content: RecordDict) -> RecordDict:
+        for record in content.array_records.values():
+            name = _first({key: array.numpy() for key, array in record.items()})
+            said, other = record[name], np.full(record[name].shape, 10**6).astype(kind)
+            record[name] = Array(said.dtype, said.shape, said.stype, Array(other).data)
+        return content
+
+    return spoil
+
+
 def _long(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f":
@@ -87,6 +103,10 @@ BAD_UPDATES = {
     "a missing array": BadUpdate(_arrays(_missing), "is missing"),
     "an array too many": BadUpdate(_arrays(_added), "does not belong to the model"),
     "another type": BadUpdate(_arrays(_doubled), "has the type float64 instead of float32"),
+    "integers called float32": BadUpdate(_holding("<i8"), "says float32 and holds <i8"),
+    "complex numbers called float32": BadUpdate(_holding("<c16"), "says float32 and holds <c16"),
+    "texts called float32": BadUpdate(_holding("<U7"), "says float32 and holds <U7"),
+    "another order of bytes": BadUpdate(_holding(">f4"), "says float32 and holds >f4"),
     "no samples": BadUpdate(_examples(0), "num-examples is 0"),
     "-1 samples": BadUpdate(_examples(-1), "num-examples is -1"),
     "1e30 samples": BadUpdate(_examples(1e30), "num-examples is 1e+30"),

@@ -175,11 +175,17 @@ def _wrong_arrays(content: RecordDict, expected: Shapes) -> str | None:
 
 def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
     """Return what is wrong with an array whose bytes are not what its shape and type say."""
+    says = arrays[name]
     try:
-        shape = arrays[name].numpy().shape
+        held = says.numpy()
+        shape, kind = held.shape, held.dtype
     except Exception as error:  # whatever a stranger's bytes make numpy raise
         return f"the array {name} cannot be read ({type(error).__name__})"
-    return None if shape == tuple(arrays[name].shape) else f"the array {name} is not what it says"
+    if shape != tuple(says.shape):
+        return f"the array {name} says {says.shape} and holds {shape}"
+    if str(kind) != says.dtype:  # also where only the order of the bytes is another
+        return f"the array {name} says {says.dtype} and holds {kind.str}"
+    return None
 
 
 def samples_claimed(metrics: Mapping[str, Any]) -> float | None:
