@@ -14,6 +14,7 @@ pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"'
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, MultiKrum
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower.saving import EVENTS
@@ -76,6 +77,25 @@ def test_evaluations_of_another_kind_are_left_out(tmp_path: Path) -> None:
     sessions(tmp_path, sessions=1).run(grid, initial())
     found = [line["evaluate"]["eval_acc"] for line in lines(tmp_path) if line["round"]]
     assert all(isinstance(each, float) and each <= 1 for each in found)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedTrimmedAvg, MultiKrum])
+def test_evaluations_in_another_record_are_left_out(tmp_path: Path, strategy: Any) -> None:
+    grid = stock_grid()
+    plain, odd = grid.nodes[100].app, ClientApp()
+    odd.train()(plain)
+
+    @odd.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        (metrics,) = plain(message, context).content.metric_records.values()
+        metrics["eval_acc"] = 2.0
+        return Message(RecordDict({"mine": metrics}), reply_to=message)
+
+    grid.nodes[100].app = odd
+    sessions(tmp_path, strategy, sessions=1).run(grid, initial())
+    found = [line["evaluate"]["eval_acc"] for line in lines(tmp_path) if line["round"]]
+    assert len(found) == 3
+    assert all(each <= 1 for each in found)
 
 
 def without(name: str) -> Change:

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp.strategy import Strategy
 
 from ebbflow.core.rng import generator
-from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from ebbflow.flower.checks import Checks, another_of
 from ebbflow.flower.crowd import Answers, Crowd, Present
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
@@ -136,11 +136,8 @@ class Asking:
         refused: dict[int, str] = {}
         if answers.replies:
             checks = _checks_of(self.checks, strategy)
-            refused = checks.refusals(
-                answers.replies,
-                shapes_of(arrays) if ours is None else ours.expected(),
-                distance_from(arrays) if ours is None else ours.lengths(),
-            )
+            expected = another_of(arrays) if ours is None else ours.expected()
+            refused = checks.refusals(answers.replies, expected)
             if accountant_of(strategy) is not None:
                 fine = {d: reply for d, reply in answers.replies.items() if d not in refused}
                 refused |= checks.unequal(fine)

@@ -90,6 +90,18 @@ def _holding(kind: str) -> Callable[[RecordDict], RecordDict]:
     return spoil
 
 
+def _renamed(content: RecordDict) -> RecordDict:
+    """Give the record of arrays another name."""
+    (arrays,) = content.array_records.values()
+    return RecordDict({"mine": arrays, **content.metric_records})
+
+
+def _renamed_metrics(content: RecordDict) -> RecordDict:
+    """Give the record of metrics another name."""
+    (metrics,) = content.metric_records.values()
+    return RecordDict({**content.array_records, "mine": metrics})
+
+
 def _long(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f":
@@ -107,6 +119,10 @@ BAD_UPDATES = {
     "complex numbers called float32": BadUpdate(_holding("<c16"), "says float32 and holds <c16"),
     "texts called float32": BadUpdate(_holding("<U7"), "says float32 and holds <U7"),
     "another order of bytes": BadUpdate(_holding(">f4"), "says float32 and holds >f4"),
+    "another name for the arrays": BadUpdate(_renamed, "arrays is called mine instead of"),
+    "another name for the metrics": BadUpdate(
+        _renamed_metrics, "metrics is called mine instead of metrics"
+    ),
     "no samples": BadUpdate(_examples(0), "num-examples is 0"),
     "-1 samples": BadUpdate(_examples(-1), "num-examples is -1"),
     "1e30 samples": BadUpdate(_examples(1e30), "num-examples is 1e+30"),

@@ -27,9 +27,9 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import StepRule
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import Lengths, Shapes
+from ebbflow.flower.checks import Expected
 from ebbflow.flower.members import MembersGrid, Opening
-from ebbflow.flower.wire import EXTRA, upload_of, vectors
+from ebbflow.flower.wire import EXTRA, UPLOAD, upload_of, vectors
 
 STATE = "state"
 """The record in which a node sends what it has kept."""
@@ -236,8 +236,8 @@ class AlgorithmStrategy(Strategy):
             "used": self.used.get(device, ""),
         }
 
-    def expected(self) -> Shapes:
-        """Return the arrays that an upload must have."""
+    def expected(self) -> Expected:
+        """Return what an upload must be like."""
         assert self._shared is not None
         shared, theta = self._shared, self._shared.theta
         one = torch.ones(()).to(theta)
@@ -245,22 +245,10 @@ class AlgorithmStrategy(Strategy):
         upload, _ = self.algorithm.upload(shared, self.algorithm.init_client(shared), run)
         named = {"delta": upload.delta, "buffers": upload.buffers}
         named |= {EXTRA + name: value for name, value in upload.extras.items()}
-        return {
+        shapes = {
             name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()
         }
-
-    def lengths(self) -> Lengths:
-        """Return the function that measures how far an upload moves the model, and all else."""
-
-        def of(content: RecordDict) -> dict[str, float]:
-            upload = upload_of(content)
-            parts = {"update": upload.delta, "array buffers": upload.buffers}
-            parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
-            return {
-                name: float((part / upload.samples).double().norm()) for name, part in parts.items()
-            }
-
-        return of
+        return Expected(shapes, upload_lengths, UPLOAD)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -298,6 +286,14 @@ class AlgorithmStrategy(Strategy):
     ) -> MetricRecord | None:
         """Return nothing."""
         return None
+
+
+def upload_lengths(content: RecordDict) -> dict[str, float]:
+    """Return how far an upload moves the model, and the length of all else in it, per sample."""
+    upload = upload_of(content)
+    parts = {"update": upload.delta, "array buffers": upload.buffers}
+    parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
+    return {name: float((part / upload.samples).double().norm()) for name, part in parts.items()}
 
 
 def upload_name(session: int, t: int) -> str:
