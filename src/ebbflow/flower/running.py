@@ -133,7 +133,9 @@ class Running:
         self._read()
         self.crowd = Crowd(grid, self.devices)
         terms, members = settings.terms, frozenset(self.place.members)
-        self.asking = Asking(self.crowd, terms.checks, order.deadline, terms.quorum, members)
+        self.asking = Asking(
+            self.crowd, self.form, terms.checks, order.deadline, terms.quorum, members
+        )
 
     # --- the loop ---
 
