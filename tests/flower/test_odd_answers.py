@@ -17,11 +17,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, MultiKrum
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower import AskingTerms
+from ebbflow.flower.bad_updates import BAD_UPDATES
 from ebbflow.flower.saving import EVENTS
 from ebbflow.flower.wire import EXAMPLES, metric_record
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_sessions import lines, numbers, sessions
-from tests.flower.worlds import federated, node_of, simulated
+from tests.flower.worlds import Federated, digest, federated, node_of, simulated
 
 Metrics = dict[str, Any]
 Change = Callable[[Metrics], Metrics]
@@ -231,3 +233,55 @@ def test_odd_sums_of_one_node_do_not_end_a_survey(tmp_path: Path, kind: str) -> 
         assert "in the survey, not all devices answered (device 2: its" in told[0] or (
             "(device 2: it tells 4 labels apart" in told[0]
         )
+
+
+def with_all_members(here: Federated, change: Callable[[RecordDict], RecordDict]) -> Any:
+    """Run two sessions of all five devices, of which one says something odd of its state."""
+    node, odd = here.nodes[node_of(1)], ClientApp()
+    plain = node.app
+    odd.train()(plain)
+
+    @odd.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        content = plain(message, context).content
+        if message.content["config"].get("question") == "state":
+            content = change(content)
+        return Message(content, reply_to=message)
+
+    node.app = odd
+    made = here.sessions("scaffold", "previous", 2, terms=AskingTerms(min_nodes=5))
+    return made.run(here.grid, here.initial)
+
+
+@pytest.mark.parametrize("kind", BAD_UPDATES)
+def test_a_state_that_cannot_be_is_that_of_a_newcomer(tmp_path: Path, kind: str) -> None:
+    def lost(content: RecordDict) -> RecordDict:
+        raise ValueError("nothing is left")
+
+    truth = simulated(tmp_path, "scaffold", "previous", 2, **{"boundary.state": "keep"})
+    other = federated(truth.world, tmp_path / "other")
+    expected = other.theta(with_all_members(other, lost).arrays)
+    here = federated(truth.world, tmp_path / "here")
+    result = here.theta(with_all_members(here, BAD_UPDATES[kind].spoil).arrays)
+    told = [line["said"] for line in lines(tmp_path / "here", EVENTS) if line["event"] == "warning"]
+    assert len(told) == 1
+    assert "session 2: device 1 begins with a fresh state: " in told[0]
+    assert BAD_UPDATES[kind].said in told[0]
+    assert digest(result) == digest(expected)
+    assert not any(line["refused"] for line in lines(tmp_path / "here"))
+
+
+def test_who_has_lost_its_state_is_named_with_the_reason(tmp_path: Path) -> None:
+    truth = simulated(tmp_path, "scaffold", "previous", 2, **{"boundary.state": "keep"})
+    here = federated(truth.world, tmp_path / "here")
+
+    def losing(messages: list[Any]) -> None:
+        if messages[0].content["config"].get("question") == "state":
+            for path in (tmp_path / "here" / "node1").iterdir():
+                path.unlink()
+
+    here.grid.before_push = losing
+    with_all_members(here, lambda content: content)
+    told = [line["said"] for line in lines(tmp_path / "here", EVENTS) if line["event"] == "warning"]
+    assert len(told) == 1
+    assert "device 1 begins with a fresh state: error 2: the state after the upload 1-3" in told[0]

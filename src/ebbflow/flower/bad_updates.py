@@ -113,7 +113,7 @@ BAD_UPDATES = {
     "infinity": BadUpdate(_arrays(_entry(float("inf"))), "not finite"),
     "another shape": BadUpdate(_arrays(_reshaped), "has the shape (7, 11) instead of"),
     "a missing array": BadUpdate(_arrays(_missing), "is missing"),
-    "an array too many": BadUpdate(_arrays(_added), "does not belong to the model"),
+    "an array too many": BadUpdate(_arrays(_added), "the array more is one too many"),
     "another type": BadUpdate(_arrays(_doubled), "has the type float64 instead of float32"),
     "integers called float32": BadUpdate(_holding("<i8"), "says float32 and holds <i8"),
     "complex numbers called float32": BadUpdate(_holding("<c16"), "says float32 and holds <c16"),

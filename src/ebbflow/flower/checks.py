@@ -78,7 +78,7 @@ class Checks:
             )
 
     def refusals(self, replies: Mapping[int, Message], expected: Expected) -> dict[int, str]:
-        """Return why replies to a training message are refused, by device."""
+        """Return why replies with arrays are refused, by device."""
         refused: dict[int, str] = {}
         lengths: dict[int, Mapping[str, float]] = {}
         usual = _usual_in(replies)
@@ -88,10 +88,11 @@ class Checks:
             )
             if why is None:
                 found = expected.lengths(reply.content)
-                if all(map(math.isfinite, found.values())):
+                odd = next((name for name in found if not math.isfinite(found[name])), None)
+                if odd is None:
                     lengths[device] = found
                 else:
-                    why = "the update is not finite"
+                    why = f"the {odd} is not finite"
             if why is not None:
                 refused[device] = why
         if self.norm is not None and lengths:
@@ -198,7 +199,7 @@ def _wrong_arrays(content: RecordDict, expected: Expected, usual: Usual) -> str 
         if name not in found:
             return f"the array {name} is missing"
         if name not in expected.shapes:
-            return f"the array {name} does not belong to the model"
+            return f"the array {name} is one too many"
         (shape, kind), (own_shape, own_kind) = found[name], expected.shapes[name]
         if shape != own_shape:
             return f"the array {name} has the shape {shape} instead of {own_shape}"

@@ -27,9 +27,9 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import StepRule
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import Expected
+from ebbflow.flower.checks import Expected, Shapes
 from ebbflow.flower.members import MembersGrid, Opening
-from ebbflow.flower.wire import EXTRA, UPLOAD, upload_of, vectors
+from ebbflow.flower.wire import EXTRA, UPLOAD, tensors, upload_of, vectors
 
 STATE = "state"
 """The record in which a node sends what it has kept."""
@@ -171,10 +171,14 @@ class AlgorithmStrategy(Strategy):
         """Set the server's state up from the states of the members, fresh ones for newcomers."""
         assert self.algorithm.rejoin is not None
         members = sorted(self.opening.members)
-        fresh = self.algorithm.init_client(Broadcast(model.theta, model.buffers, {}))
+        fresh = self._fresh_state(model)
         sizes = [self.opening.members[device] for device in members]
         mean = mean_state([kept.get(device, fresh) for device in members], sizes)
         self.server = self.algorithm.rejoin(model.theta, self.opening.population, mean)
+
+    def _fresh_state(self, model: ModelState) -> State:
+        """Return the state of a device that has not taken part before."""
+        return self.algorithm.init_client(Broadcast(model.theta, model.buffers, {}))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -245,10 +249,11 @@ class AlgorithmStrategy(Strategy):
         upload, _ = self.algorithm.upload(shared, self.algorithm.init_client(shared), run)
         named = {"delta": upload.delta, "buffers": upload.buffers}
         named |= {EXTRA + name: value for name, value in upload.extras.items()}
-        shapes = {
-            name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()
-        }
-        return Expected(shapes, upload_lengths, UPLOAD)
+        return Expected(_shapes_of(named), upload_lengths, UPLOAD)
+
+    def expected_state(self, model: ModelState) -> Expected:
+        """Return what a device's state must be like, if it has kept one."""
+        return Expected(_shapes_of(self._fresh_state(model)), state_lengths, STATE)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -294,6 +299,17 @@ def upload_lengths(content: RecordDict) -> dict[str, float]:
     parts = {"update": upload.delta, "array buffers": upload.buffers}
     parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
     return {name: float((part / upload.samples).double().norm()) for name, part in parts.items()}
+
+
+def state_lengths(content: RecordDict) -> dict[str, float]:
+    """Return the length of each array of real numbers in a device's state."""
+    named = tensors(content.array_records[STATE])
+    real = {name: value for name, value in named.items() if value.is_floating_point()}
+    return {f"array {name}": float(value.double().norm()) for name, value in real.items()}
+
+
+def _shapes_of(named: State) -> Shapes:
+    return {name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()}
 
 
 def upload_name(session: int, t: int) -> str:
