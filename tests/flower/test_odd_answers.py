@@ -184,6 +184,10 @@ def all_of(value: float, values: list[float]) -> list[float]:
     return [value] * len(values)
 
 
+def million_times(values: list[float]) -> list[float]:
+    return [1e6 * each for each in values]
+
+
 ODD_SUMS: dict[str, Change] = {
     "no labels": without("learn"),
     "no labels at all": lambda metrics: without("learn")(without("judge")(metrics)),
@@ -194,6 +198,14 @@ ODD_SUMS: dict[str, Change] = {
     "NaN of a label": listed("learn", lambda values: [NAN] * len(values)),
     "less than no labels": listed("learn", lambda values: [-1.0] * len(values)),
     "1e308 of a label": listed("learn", lambda values: [1e308] * len(values)),
+    "a million times its labels": lambda metrics: listed("learn", million_times)(
+        listed("judge", million_times)(metrics)
+    ),
+    "1e30 times its sums": lambda metrics: {
+        name: [1e30 * each for each in value] if isinstance(value, list) and many else value
+        for many in ["weight" in metrics]
+        for name, value in metrics.items()
+    },
     "a number for labels": listed("learn", lambda values: 3.0),
     **{
         f"{value:g} in {name}": listed(name, partial(all_of, value))
