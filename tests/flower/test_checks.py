@@ -201,6 +201,14 @@ def test_an_array_whose_bytes_are_nonsense_is_refused() -> None:
     assert "cannot be read" in found[0]
 
 
+def test_what_a_stranger_names_does_not_fill_the_log() -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4))})
+    odd = ArrayRecord({"w": sent["w"], "x\nsession 1 is over" + 10**6 * "!": sent["w"]})
+    found = Checks().refusals({0: _reply(odd, **{"num-examples": 1})}, another_of(sent))
+    assert found[0].startswith("the array x session 1 is over!!!")
+    assert len(found[0]) == 300
+
+
 def test_an_array_of_another_shape_than_it_says_is_refused() -> None:
     sent = ArrayRecord({"w": Array(np.zeros(4))})
     larger = Array(dtype="float64", shape=(4,), stype="numpy.ndarray", data=Array(np.ones(9)).data)

@@ -115,8 +115,10 @@ BAD_UPDATES = {
     "a missing array": BadUpdate(_arrays(_missing), "is missing"),
     "an array too many": BadUpdate(_arrays(_added), "the array more is one too many"),
     "another type": BadUpdate(_arrays(_doubled), "has the type float64 instead of float32"),
-    "integers called float32": BadUpdate(_holding("<i8"), "says float32 and holds <i8"),
-    "complex numbers called float32": BadUpdate(_holding("<c16"), "says float32 and holds <c16"),
+    "integers called float32": BadUpdate(_holding("<i8"), "says float32 and holds int64"),
+    "complex numbers called float32": BadUpdate(
+        _holding("<c16"), "says float32 and holds complex128"
+    ),
     "texts called float32": BadUpdate(_holding("<U7"), "says float32 and holds <U7"),
     "another order of bytes": BadUpdate(_holding(">f4"), "says float32 and holds >f4"),
     "another name for the arrays": BadUpdate(_renamed, "arrays is called mine instead of"),

@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.crowd import one_line
 from ebbflow.flower.wire import EXAMPLES
 
 MOST_EXAMPLES = 1e9
@@ -94,7 +95,7 @@ class Checks:
                 else:
                     why = f"the {odd} is not finite"
             if why is not None:
-                refused[device] = why
+                refused[device] = one_line(why)  # it may name what a stranger has named
         if self.norm is not None and lengths:
             for name in next(iter(lengths.values())):
                 middle = median(found[name] for found in lengths.values())
@@ -219,7 +220,7 @@ def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
     if shape != tuple(says.shape):
         return f"the array {name} says {says.shape} and holds {shape}"
     if str(kind) != says.dtype:  # also where only the order of the bytes is another
-        return f"the array {name} says {says.dtype} and holds {kind.str}"
+        return f"the array {name} says {says.dtype} and holds {kind}"
     return None
 
 
