@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ebbflow.core.algorithm import Upload
 from ebbflow.flower.bad_updates import BAD_UPDATES
-from ebbflow.flower.checks import Checks, Expected, another_of
+from ebbflow.flower.checks import Checks, Expected, another_of, shapes_of
 from ebbflow.flower.strategy import upload_lengths
 from ebbflow.flower.wire import form_of, upload_record
 from tests.flower.stock import initial, stock_grid
@@ -97,7 +97,7 @@ def test_buffers_are_compared_as_well() -> None:
         one = Upload(model.theta, samples * model.buffers * long, samples, samples / 40, {})
         content = upload_record(one)
         replies[device] = type("Reply", (), {"content": content})()
-    shapes = another_of(replies[0].content.array_records["upload"]).shapes
+    shapes = shapes_of(replies[0].content.array_records["upload"])
     found = Checks().refusals(replies, Expected(shapes, upload_lengths))
     assert found == {2: "the array buffers is 1e+06 times the median length"}
 

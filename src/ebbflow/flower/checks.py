@@ -156,10 +156,11 @@ class Checks:
 
 def another_of(sent: ArrayRecord) -> Expected:
     """Return what a model must be like that comes back for the one that was sent."""
-    return Expected(_shapes_of(sent), _distance_from(sent))
+    return Expected(shapes_of(sent), _distance_from(sent))
 
 
-def _shapes_of(arrays: ArrayRecord) -> Shapes:
+def shapes_of(arrays: ArrayRecord) -> Shapes:
+    """Return the shape and type of each array."""
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
@@ -195,7 +196,7 @@ def _wrong_arrays(content: RecordDict, expected: Expected, usual: Usual) -> str 
     if why is not None:
         return why
     (arrays,) = content.array_records.values()
-    found = _shapes_of(arrays)
+    found = shapes_of(arrays)
     for name in [*expected.shapes, *found]:
         if name not in found:
             return f"the array {name} is missing"

@@ -27,7 +27,7 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import StepRule
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import Expected, Shapes
+from ebbflow.flower.checks import Expected, shapes_of
 from ebbflow.flower.members import MembersGrid, Opening
 from ebbflow.flower.wire import EXTRA, UPLOAD, tensors, upload_of, vectors
 
@@ -249,11 +249,11 @@ class AlgorithmStrategy(Strategy):
         upload, _ = self.algorithm.upload(shared, self.algorithm.init_client(shared), run)
         named = {"delta": upload.delta, "buffers": upload.buffers}
         named |= {EXTRA + name: value for name, value in upload.extras.items()}
-        return Expected(_shapes_of(named), upload_lengths, UPLOAD)
+        return Expected(shapes_of(vectors(named)), upload_lengths, UPLOAD)
 
     def expected_state(self, model: ModelState) -> Expected:
         """Return what a device's state must be like, if it has kept one."""
-        return Expected(_shapes_of(self._fresh_state(model)), state_lengths, STATE)
+        return Expected(shapes_of(vectors(self._fresh_state(model))), state_lengths, STATE)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -306,10 +306,6 @@ def state_lengths(content: RecordDict) -> dict[str, float]:
     named = tensors(content.array_records[STATE])
     real = {name: value for name, value in named.items() if value.is_floating_point()}
     return {f"array {name}": float(value.double().norm()) for name, value in real.items()}
-
-
-def _shapes_of(named: State) -> Shapes:
-    return {name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()}
 
 
 def upload_name(session: int, t: int) -> str:
