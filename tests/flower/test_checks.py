@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbflow.core.algorithm import Upload
-from ebbflow.flower import Opening, Training
 from ebbflow.flower.bad_updates import BAD_UPDATES
-from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from ebbflow.flower.checks import Checks, Expected, another_of, shapes_of
+from ebbflow.flower.strategy import upload_lengths
 from ebbflow.flower.wire import form_of, upload_record
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_sessions import lines, numbers, sessions
@@ -59,7 +59,9 @@ def test_the_same_with_our_own_algorithms(tmp_path: Path, kind: str, algorithm: 
         node.spoil = _nothing if node is other.nodes[node_of(1)] else None
     expected = other.sessions(algorithm, "previous", 1).run(other.grid, other.initial)
     assert digest(here.theta(result.arrays)) == digest(other.theta(expected.arrays))
-    assert sum("the update of device 1 was refused" in line for line in told) == 3
+    said = [line for line in told if "the update of device 1 was refused" in line]
+    assert len(said) == 3
+    assert all(BAD_UPDATES[kind].said in line for line in said), said
 
 
 @pytest.mark.parametrize("name", ["delta", "extra/c"])
@@ -87,12 +89,7 @@ def _longer(name: str, content: RecordDict) -> RecordDict:
 
 
 def test_buffers_are_compared_as_well() -> None:
-    form = form_of(initial())
-    population = dict.fromkeys(range(3), 40)
-    strategy = Training(buffers=frozenset(form.buffer_layout.names))(
-        Opening(1, population, form, 1)
-    )
-    model = form.state(initial())
+    model = form_of(initial()).state(initial())
     replies = {}
     for device in range(3):
         long = 1e6 if device == 2 else 1.0
@@ -101,8 +98,31 @@ def test_buffers_are_compared_as_well() -> None:
         content = upload_record(one)
         replies[device] = type("Reply", (), {"content": content})()
     shapes = shapes_of(replies[0].content.array_records["upload"])
-    found = Checks().refusals(replies, shapes, strategy.lengths())
+    found = Checks().refusals(replies, Expected(shapes, upload_lengths))
     assert found == {2: "the array buffers is 1e+06 times the median length"}
+
+
+def test_all_nodes_but_one_may_call_their_records_as_they_like(tmp_path: Path) -> None:
+    grid = stock_grid()
+    for number, node in grid.nodes.items():
+        node.spoil = None if number == BAD else BAD_UPDATES["another name for the arrays"].spoil
+    sessions(tmp_path, sessions=1).run(grid, initial())
+    rounds = [line for line in lines(tmp_path) if line["round"]]
+    said = "the record of arrays is called arrays instead of mine"
+    assert [line["refused"] for line in rounds] == [{"2": said}] * 3
+
+
+def test_who_sends_many_records_has_no_vote_on_what_is_usual(tmp_path: Path) -> None:
+    def stuffing(content: RecordDict) -> RecordDict:
+        odd = {f"metrics{k}": MetricRecord({"num-examples": 40, "more": 1}) for k in range(9)}
+        return RecordDict({**content.array_records, **odd})
+
+    grid = stock_grid()
+    grid.nodes[BAD].spoil = stuffing
+    sessions(tmp_path, sessions=1).run(grid, initial())
+    rounds = [line for line in lines(tmp_path) if line["round"]]
+    said = "the reply has 9 records of metrics instead of one"
+    assert [line["refused"] for line in rounds] == [{"2": said}] * 3
 
 
 def _nothing(content: RecordDict) -> RecordDict:
@@ -121,14 +141,16 @@ def test_stock_flower_takes_them_or_stops() -> None:
         else:
             outcomes[kind] = "spoilt" if _far_off(arrays) else "taken"
     assert outcomes["NaN"] == outcomes["infinity"] == "spoilt"
-    assert outcomes["a missing array"] == "InconsistentMessageReplies"
+    for kind in ("a missing array", "another name for the arrays", "another name for the metrics"):
+        assert outcomes[kind] == "InconsistentMessageReplies"
     assert outcomes["another shape"] == "ValueError"
+    assert outcomes["integers called float32"] == "spoilt"
     assert "refused" not in outcomes.values()
 
 
 def _far_off(arrays: ArrayRecord) -> bool:
-    found = numbers(arrays)
-    return not np.isfinite(found).all() or bool(np.abs(found).max() > 5)
+    found = [array.numpy() for array in arrays.values()]
+    return any(not np.isfinite(each).all() or bool(np.abs(each).max() > 5) for each in found)
 
 
 def _reply(arrays: ArrayRecord, **metrics: Any) -> Any:
@@ -154,7 +176,7 @@ def test_one_entry_that_is_not_finite_is_enough(
         k: _reply(ArrayRecord({"w": Array(w)}), **{"num-examples": 3})
         for k, w in enumerate([fine, spoilt, fine])
     }
-    found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
+    found = Checks().refusals(replies, another_of(sent))
     assert found == {1: "the update is not finite"}
 
 
@@ -166,7 +188,7 @@ def test_lengths_are_compared_with_the_median(lengths: list[float], factor: floa
         k: _reply(ArrayRecord({"w": Array(np.array([length]))}), **{"num-examples": 1})
         for k, length in enumerate([*lengths, 1e9])
     }
-    found = Checks(norm=factor).refusals(replies, shapes_of(sent), distance_from(sent))
+    found = Checks(norm=factor).refusals(replies, another_of(sent))
     expected = {k for k, n in enumerate([*lengths, 1e9]) if n > factor * middle}
     assert set(found) == expected
 
@@ -175,5 +197,21 @@ def test_an_array_whose_bytes_are_nonsense_is_refused() -> None:
     sent = ArrayRecord({"w": Array(np.zeros(4))})
     broken = Array(dtype="float64", shape=(4,), stype="numpy.ndarray", data=b"\x93NUMPYnonsense")
     replies = {0: _reply(ArrayRecord({"w": broken}), **{"num-examples": 1})}
-    found = Checks().refusals(replies, shapes_of(sent), distance_from(sent))
+    found = Checks().refusals(replies, another_of(sent))
     assert "cannot be read" in found[0]
+
+
+def test_what_a_stranger_names_does_not_fill_the_log() -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4))})
+    odd = ArrayRecord({"w": sent["w"], "x\nsession 1 is over" + 10**6 * "!": sent["w"]})
+    found = Checks().refusals({0: _reply(odd, **{"num-examples": 1})}, another_of(sent))
+    assert found[0].startswith("the array x session 1 is over!!!")
+    assert len(found[0]) == 300
+
+
+def test_an_array_of_another_shape_than_it_says_is_refused() -> None:
+    sent = ArrayRecord({"w": Array(np.zeros(4))})
+    larger = Array(dtype="float64", shape=(4,), stype="numpy.ndarray", data=Array(np.ones(9)).data)
+    replies = {0: _reply(ArrayRecord({"w": larger}), **{"num-examples": 1})}
+    found = Checks().refusals(replies, another_of(sent))
+    assert found == {0: "the array w says (4,) and holds (9,)"}

@@ -14,13 +14,16 @@ pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"'
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, MultiKrum
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower import AskingTerms
+from ebbflow.flower.bad_updates import BAD_UPDATES
 from ebbflow.flower.saving import EVENTS
 from ebbflow.flower.wire import EXAMPLES, metric_record
 from tests.flower.stock import initial, stock_grid
 from tests.flower.test_sessions import lines, numbers, sessions
-from tests.flower.worlds import federated, node_of, simulated
+from tests.flower.worlds import Federated, digest, federated, node_of, simulated
 
 Metrics = dict[str, Any]
 Change = Callable[[Metrics], Metrics]
@@ -76,6 +79,25 @@ def test_evaluations_of_another_kind_are_left_out(tmp_path: Path) -> None:
     sessions(tmp_path, sessions=1).run(grid, initial())
     found = [line["evaluate"]["eval_acc"] for line in lines(tmp_path) if line["round"]]
     assert all(isinstance(each, float) and each <= 1 for each in found)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedTrimmedAvg, MultiKrum])
+def test_evaluations_in_another_record_are_left_out(tmp_path: Path, strategy: Any) -> None:
+    grid = stock_grid()
+    plain, odd = grid.nodes[100].app, ClientApp()
+    odd.train()(plain)
+
+    @odd.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        (metrics,) = plain(message, context).content.metric_records.values()
+        metrics["eval_acc"] = 2.0
+        return Message(RecordDict({"mine": metrics}), reply_to=message)
+
+    grid.nodes[100].app = odd
+    sessions(tmp_path, strategy, sessions=1).run(grid, initial())
+    found = [line["evaluate"]["eval_acc"] for line in lines(tmp_path) if line["round"]]
+    assert len(found) == 3
+    assert all(each <= 1 for each in found)
 
 
 def without(name: str) -> Change:
@@ -162,6 +184,10 @@ def all_of(value: float, values: list[float]) -> list[float]:
     return [value] * len(values)
 
 
+def million_times(values: list[float]) -> list[float]:
+    return [1e6 * each for each in values]
+
+
 ODD_SUMS: dict[str, Change] = {
     "no labels": without("learn"),
     "no labels at all": lambda metrics: without("learn")(without("judge")(metrics)),
@@ -172,6 +198,14 @@ ODD_SUMS: dict[str, Change] = {
     "NaN of a label": listed("learn", lambda values: [NAN] * len(values)),
     "less than no labels": listed("learn", lambda values: [-1.0] * len(values)),
     "1e308 of a label": listed("learn", lambda values: [1e308] * len(values)),
+    "a million times its labels": lambda metrics: listed("learn", million_times)(
+        listed("judge", million_times)(metrics)
+    ),
+    "1e30 times its sums": lambda metrics: {
+        name: [1e30 * each for each in value] if isinstance(value, list) and many else value
+        for many in ["weight" in metrics]
+        for name, value in metrics.items()
+    },
     "a number for labels": listed("learn", lambda values: 3.0),
     **{
         f"{value:g} in {name}": listed(name, partial(all_of, value))
@@ -211,3 +245,55 @@ def test_odd_sums_of_one_node_do_not_end_a_survey(tmp_path: Path, kind: str) -> 
         assert "in the survey, not all devices answered (device 2: its" in told[0] or (
             "(device 2: it tells 4 labels apart" in told[0]
         )
+
+
+def with_all_members(here: Federated, change: Callable[[RecordDict], RecordDict]) -> Any:
+    """Run two sessions of all five devices, of which one says something odd of its state."""
+    node, odd = here.nodes[node_of(1)], ClientApp()
+    plain = node.app
+    odd.train()(plain)
+
+    @odd.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        content = plain(message, context).content
+        if message.content["config"].get("question") == "state":
+            content = change(content)
+        return Message(content, reply_to=message)
+
+    node.app = odd
+    made = here.sessions("scaffold", "previous", 2, terms=AskingTerms(min_nodes=5))
+    return made.run(here.grid, here.initial)
+
+
+@pytest.mark.parametrize("kind", BAD_UPDATES)
+def test_a_state_that_cannot_be_is_that_of_a_newcomer(tmp_path: Path, kind: str) -> None:
+    def lost(content: RecordDict) -> RecordDict:
+        raise ValueError("nothing is left")
+
+    truth = simulated(tmp_path, "scaffold", "previous", 2, **{"boundary.state": "keep"})
+    other = federated(truth.world, tmp_path / "other")
+    expected = other.theta(with_all_members(other, lost).arrays)
+    here = federated(truth.world, tmp_path / "here")
+    result = here.theta(with_all_members(here, BAD_UPDATES[kind].spoil).arrays)
+    told = [line["said"] for line in lines(tmp_path / "here", EVENTS) if line["event"] == "warning"]
+    assert len(told) == 1
+    assert "session 2: device 1 begins with a fresh state: " in told[0]
+    assert BAD_UPDATES[kind].said in told[0]
+    assert digest(result) == digest(expected)
+    assert not any(line["refused"] for line in lines(tmp_path / "here"))
+
+
+def test_who_has_lost_its_state_is_named_with_the_reason(tmp_path: Path) -> None:
+    truth = simulated(tmp_path, "scaffold", "previous", 2, **{"boundary.state": "keep"})
+    here = federated(truth.world, tmp_path / "here")
+
+    def losing(messages: list[Any]) -> None:
+        if messages[0].content["config"].get("question") == "state":
+            for path in (tmp_path / "here" / "node1").iterdir():
+                path.unlink()
+
+    here.grid.before_push = losing
+    with_all_members(here, lambda content: content)
+    told = [line["said"] for line in lines(tmp_path / "here", EVENTS) if line["event"] == "warning"]
+    assert len(told) == 1
+    assert "device 1 begins with a fresh state: error 2: the state after the upload 1-3" in told[0]

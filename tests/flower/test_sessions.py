@@ -15,7 +15,15 @@ pytest.importorskip("flwr", reason='needs Flower: pip install "ebbflow[flower]"'
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import strategy as stock
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedTrimmedAvg, FedYogi, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedTrimmedAvg,
+    FedYogi,
+    Strategy,
+)
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.flower import (
@@ -175,6 +183,107 @@ def test_a_killed_federation_ends_when_fewer_sessions_are_asked_for(tmp_path: Pa
 def test_a_checkpoint_that_says_whether_all_is_over_can_be_read() -> None:
     saved = {**Place(session=3, rounds=6).facts(), "finished": True}
     assert Place.of(saved) == Place(session=3, rounds=6)
+
+
+class Recording(FedAvg):
+    """Keeps the names and types of all arrays that a strategy is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[dict[str, str]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+    def _see(self, arrays: ArrayRecord) -> None:
+        self.seen.append({name: array.dtype for name, array in arrays.items()})
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any
+    ) -> Any:
+        self._see(arrays)
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any
+    ) -> Any:
+        self._see(arrays)
+        return super().configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        for reply in replies:
+            for arrays in reply.content.array_records.values():
+                self._see(arrays)
+        return super().aggregate_train(server_round, replies)
+
+
+def test_strategies_are_given_no_counters_and_nodes_are(tmp_path: Path) -> None:
+    everything = {name: array.dtype for name, array in initial().items()}
+    with_a_mean = {name: kind for name, kind in everything.items() if kind == "float32"}
+    assert len(with_a_mean) == len(everything) - 1
+    strategy, grid = Recording(), stock_grid()
+    sent: list[dict[str, str]] = []
+
+    def sending(messages: list[Any]) -> None:
+        for message in messages:
+            (arrays,) = message.content.array_records.values()
+            sent.append({name: array.dtype for name, array in arrays.items()})
+            assert arrays["layers.1.num_batches_tracked"].numpy() == 0
+
+    grid.before_push = sending
+    sessions(tmp_path, lambda: strategy, sessions=1).run(grid, initial())
+    assert len(strategy.seen) == 3 * (1 + 5 + 1)
+    assert len(sent) == 5 + 3 * (5 + 5)
+    # In the same order, too.
+    assert all(list(seen.items()) == list(with_a_mean.items()) for seen in strategy.seen)
+    assert all(list(each.items()) == list(everything.items()) for each in sent)
+
+
+def unnoised() -> Strategy:
+    return DifferentialPrivacyServerSideFixedClipping(
+        FedAvg(), noise_multiplier=0.0, clipping_norm=1.0, num_sampled_clients=5
+    )
+
+
+def test_counters_are_no_part_of_an_update_that_is_clipped(tmp_path: Path) -> None:
+    """After three local steps the counter alone has moved three times as far as it may."""
+    clipped = sessions(tmp_path / "clipped", unnoised, sessions=1).run(stock_grid(), initial())
+    plain = sessions(tmp_path / "plain", FedAvg, sessions=1).run(stock_grid(), initial())
+    np.testing.assert_allclose(numbers(clipped.arrays), numbers(plain.arrays), atol=1e-6)
+
+
+BY_POSITION: dict[str, Callable[[], Strategy]] = {
+    "clipping": unnoised,
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9),
+    "Krum": stock.Krum,
+    "Bulyan": stock.Bulyan,
+    "QFedAvg": lambda: stock.QFedAvg(client_learning_rate=0.1),
+}
+"""Strategies that compare arrays by their places, and not by their names."""
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+def test_a_reply_may_have_its_arrays_in_any_order(tmp_path: Path, name: str) -> None:
+    usual = sessions(tmp_path / "usual", BY_POSITION[name], sessions=1)
+    truth = usual.run(stock_grid(), initial())
+    assert np.abs(numbers(truth.arrays) - numbers(initial())).max() > 0.01
+    grid = stock_grid()
+    grid.nodes[100].spoil = reversing
+    told: list[str] = []
+    other = sessions(tmp_path / "other", BY_POSITION[name], sessions=1, tell=told.append)
+    result = other.run(grid, initial())
+    assert not [line for line in told if "refused" in line], told
+    assert (numbers(result.arrays) == numbers(truth.arrays)).all()
+
+
+def reversing(content: Any) -> Any:
+    for record in content.array_records.values():
+        for name in reversed(list(record)):
+            record[name] = record.pop(name)
+    return content
 
 
 def test_a_fresh_strategy_for_every_session(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,11 +11,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from ebbflow.core.rng import generator
-from ebbflow.flower.checks import Checks, distance_from, shapes_of
+from ebbflow.flower.checks import Checks, another_of
 from ebbflow.flower.crowd import Answers, Crowd, Present
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
 from ebbflow.flower.strategy_state import accountant_of, adds_noise, chain_of
+from ebbflow.flower.wire import Form
 
 MINIMA = {
     "min_train_nodes": "fraction_train",
@@ -58,6 +59,7 @@ class Asking:
 
     Attributes:
         crowd: The nodes.
+        form: The arrays of the model.
         checks: What an update must be like.
         deadline: The most seconds to wait for an answer.
         quorum: The share of those asked whose updates must be left, or the round is abandoned;
@@ -67,6 +69,7 @@ class Asking:
     """
 
     crowd: Crowd
+    form: Form
     checks: Checks
     deadline: float
     quorum: float
@@ -136,17 +139,15 @@ class Asking:
             return Trained(None, busy=busy, why=unfit)
         # Flower's strategies draw nodes with Python's global generator.
         random.seed(int(generator(*names, "strategy").integers(2**63)))
-        messages = list(strategy.configure_train(t, arrays, config, grid))
+        averaged = self.form.without_counters(arrays)
+        messages = self._whole(strategy.configure_train(t, averaged, config, grid))
         answers = self.crowd.ask(messages, grid.devices, self.deadline)
         ours = strategy if isinstance(strategy, AlgorithmStrategy) else None
         refused: dict[int, str] = {}
         if answers.replies:
             checks = _checks_of(self.checks, strategy)
-            refused = checks.refusals(
-                answers.replies,
-                shapes_of(arrays) if ours is None else ours.expected(),
-                distance_from(arrays) if ours is None else ours.lengths(),
-            )
+            expected = another_of(arrays) if ours is None else ours.expected()
+            refused = checks.refusals(answers.replies, expected)
             if accountant_of(strategy) is not None:
                 fine = {d: reply for d, reply in answers.replies.items() if d not in refused}
                 refused |= checks.unequal(fine)
@@ -156,6 +157,10 @@ class Asking:
         )
         if ours is not None:
             ours.note_failures(answers.failed)
+        else:  # strategies compare arrays by their places as well
+            for reply in kept.values():
+                ((name, record),) = reply.content.array_records.items()
+                reply.content[name] = self.form.without_counters(record)
         # Who still works on an earlier round is as good as not answering this one.
         missing = len(busy) / max(1, len(grid.devices))
         least = max(1.0, self.quorum * answers.asked * (1 + missing))
@@ -181,12 +186,22 @@ class Asking:
         if not grid.devices:
             return None
         _cap_minima(strategy, len(grid.devices))
-        messages = list(strategy.configure_evaluate(t, arrays, config, grid))
+        averaged = self.form.without_counters(arrays)
+        messages = self._whole(strategy.configure_evaluate(t, averaged, config, grid))
         if not messages:
             return None
         answers = self.crowd.ask(messages, grid.devices, self.deadline)
         fine = _checks_of(self.checks, strategy).evaluations(answers.replies)
         return strategy.aggregate_evaluate(t, fine) if fine else None
+
+    def _whole(self, messages: Iterable[Message]) -> list[Message]:
+        """Return a strategy's messages, with the counters that it was not given and nodes need."""
+        found = list(messages)
+        for message in found if self.form.counters else ():
+            for name, record in list(message.content.array_records.items()):
+                if record.keys() == self.form.kinds.keys():
+                    message.content[name] = self.form.with_counters(record)
+        return found
 
 
 def _checks_of(checks: Checks, strategy: Strategy) -> Checks:

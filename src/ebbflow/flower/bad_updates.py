@@ -74,6 +74,34 @@ def _doubled(arrays: dict[str, np.ndarray]) -> None:
     arrays[name] = arrays[name].astype(np.float64)
 
 
+def _holding(kind: str) -> Callable[[RecordDict], RecordDict]:
+    """Return what puts entries of another type into an array that still calls itself what it was.
+
+    Whoever goes by what it says measures nothing: only real numbers have a length.
+    """
+
+    def spoil(content: RecordDict) -> RecordDict:
+        for record in content.array_records.values():
+            name = _first({key: array.numpy() for key, array in record.items()})
+            said, other = record[name], np.full(record[name].shape, 10**6).astype(kind)
+            record[name] = Array(said.dtype, said.shape, said.stype, Array(other).data)
+        return content
+
+    return spoil
+
+
+def _renamed(content: RecordDict) -> RecordDict:
+    """Give the record of arrays another name."""
+    (arrays,) = content.array_records.values()
+    return RecordDict({"mine": arrays, **content.metric_records})
+
+
+def _renamed_metrics(content: RecordDict) -> RecordDict:
+    """Give the record of metrics another name."""
+    (metrics,) = content.metric_records.values()
+    return RecordDict({**content.array_records, "mine": metrics})
+
+
 def _long(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f":
@@ -85,8 +113,18 @@ BAD_UPDATES = {
     "infinity": BadUpdate(_arrays(_entry(float("inf"))), "not finite"),
     "another shape": BadUpdate(_arrays(_reshaped), "has the shape (7, 11) instead of"),
     "a missing array": BadUpdate(_arrays(_missing), "is missing"),
-    "an array too many": BadUpdate(_arrays(_added), "does not belong to the model"),
+    "an array too many": BadUpdate(_arrays(_added), "the array more is one too many"),
     "another type": BadUpdate(_arrays(_doubled), "has the type float64 instead of float32"),
+    "integers called float32": BadUpdate(_holding("<i8"), "says float32 and holds int64"),
+    "complex numbers called float32": BadUpdate(
+        _holding("<c16"), "says float32 and holds complex128"
+    ),
+    "texts called float32": BadUpdate(_holding("<U7"), "says float32 and holds <U7"),
+    "another order of bytes": BadUpdate(_holding(">f4"), "says float32 and holds >f4"),
+    "another name for the arrays": BadUpdate(_renamed, "arrays is called mine instead of"),
+    "another name for the metrics": BadUpdate(
+        _renamed_metrics, "metrics is called mine instead of metrics"
+    ),
     "no samples": BadUpdate(_examples(0), "num-examples is 0"),
     "-1 samples": BadUpdate(_examples(-1), "num-examples is -1"),
     "1e30 samples": BadUpdate(_examples(1e30), "num-examples is 1e+30"),

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.flower.crowd import one_line
 from ebbflow.flower.wire import EXAMPLES
 
 MOST_EXAMPLES = 1e9
@@ -26,14 +27,34 @@ MOST_EXAMPLES = 1e9
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """The shape and the type of every array in a reply, by name."""
 
-Kinds = Mapping[str, str]
-"""What each metric of a reply is, by name: a number, or a list of so many."""
-
 Lengths = Callable[[RecordDict], Mapping[str, float]]
 """Returns how long each part of a reply is, above all the update: how far it moves the model. A
 length is not finite if an entry of the part is not."""
 
 T = TypeVar("T")
+
+
+class Expected(NamedTuple):
+    """The arrays that a reply must have, and how they are measured.
+
+    ``record`` is what the record that holds them must be called; None: as in most replies.
+    """
+
+    shapes: Shapes
+    lengths: Lengths
+    record: str | None = None
+
+
+class Usual(NamedTuple):
+    """What most replies have, as Flower demands of all.
+
+    ``arrays`` and ``metrics`` are what they call their records; ``kinds`` says of each metric what
+    it is: a number, or a list of so many.
+    """
+
+    arrays: str
+    metrics: str
+    kinds: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,25 +78,24 @@ class Checks:
                 f"norm is {self.norm}: give a number above 1, or None for no limit on lengths"
             )
 
-    def refusals(
-        self, replies: Mapping[int, Message], expected: Shapes, lengths_of: Lengths
-    ) -> dict[int, str]:
-        """Return why replies to a training message are refused, by device."""
+    def refusals(self, replies: Mapping[int, Message], expected: Expected) -> dict[int, str]:
+        """Return why replies with arrays are refused, by device."""
         refused: dict[int, str] = {}
         lengths: dict[int, Mapping[str, float]] = {}
-        usual = _usual_metrics(replies)
+        usual = _usual_in(replies)
         for device, reply in replies.items():
-            why = _wrong_arrays(reply.content, expected) or self._wrong_metrics(
+            why = _wrong_arrays(reply.content, expected, usual) or self._wrong_metrics(
                 reply.content, usual
             )
             if why is None:
-                found = lengths_of(reply.content)
-                if all(map(math.isfinite, found.values())):
+                found = expected.lengths(reply.content)
+                odd = next((name for name in found if not math.isfinite(found[name])), None)
+                if odd is None:
                     lengths[device] = found
                 else:
-                    why = "the update is not finite"
+                    why = f"the {odd} is not finite"
             if why is not None:
-                refused[device] = why
+                refused[device] = one_line(why)  # it may name what a stranger has named
         if self.norm is not None and lengths:
             for name in next(iter(lengths.values())):
                 middle = median(found[name] for found in lengths.values())
@@ -87,7 +107,7 @@ class Checks:
 
     def evaluations(self, replies: Mapping[int, Message]) -> list[Message]:
         """Return the replies to a message to evaluate that can be averaged."""
-        usual = _usual_metrics(replies)
+        usual = _usual_in(replies)
         return [r for r in replies.values() if self._wrong_metrics(r.content, usual) is None]
 
     def unequal(self, replies: Mapping[int, Message]) -> dict[int, str]:
@@ -108,9 +128,10 @@ class Checks:
             if count != usual
         }
 
-    def _wrong_metrics(self, content: RecordDict, usual: Kinds) -> str | None:
-        if len(content.metric_records) != 1:
-            return f"the reply has {len(content.metric_records)} records of metrics instead of one"
+    def _wrong_metrics(self, content: RecordDict, usual: Usual) -> str | None:
+        why = _wrong_record("metrics", content.metric_records, usual.metrics)
+        if why is not None:
+            return why
         (metrics,) = content.metric_records.values()
         count = metrics.get(self.weighted_by)
         if count is None:
@@ -122,15 +143,20 @@ class Checks:
                 f"{self.weighted_by} is {count:g}, not above 0 and at most {self.most_examples:g}"
             )
         found = _kinds(metrics)
-        odd = sorted(usual.keys() ^ found.keys())
+        odd = sorted(usual.kinds.keys() ^ found.keys())
         if odd:
             return f"the metric {odd[0]} is in this reply or in the others, not in all"
-        other = next((name for name in found if found[name] != usual[name]), None)
+        other = next((name for name in found if found[name] != usual.kinds[name]), None)
         return (
             None
             if other is None
-            else f"the metric {other} is {found[other]}, and in the others {usual[other]}"
+            else f"the metric {other} is {found[other]}, and in the others {usual.kinds[other]}"
         )
+
+
+def another_of(sent: ArrayRecord) -> Expected:
+    """Return what a model must be like that comes back for the one that was sent."""
+    return Expected(shapes_of(sent), _distance_from(sent))
 
 
 def shapes_of(arrays: ArrayRecord) -> Shapes:
@@ -138,7 +164,7 @@ def shapes_of(arrays: ArrayRecord) -> Shapes:
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
-def distance_from(sent: ArrayRecord) -> Lengths:
+def _distance_from(sent: ArrayRecord) -> Lengths:
     """Return the function that measures how far a model in a reply lies from the one sent."""
     before = {name: array.numpy() for name, array in sent.items()}
 
@@ -155,31 +181,48 @@ def distance_from(sent: ArrayRecord) -> Lengths:
     return lengths
 
 
-def _wrong_arrays(content: RecordDict, expected: Shapes) -> str | None:
-    if len(content.array_records) != 1:
-        return f"the reply has {len(content.array_records)} records of arrays instead of one"
+def _wrong_record(what: str, records: Mapping[str, object], wanted: str) -> str | None:
+    """Return why the records of arrays, or of metrics, are not the one that a reply must have."""
+    if len(records) != 1:
+        return f"the reply has {len(records)} records of {what} instead of one"
+    (called,) = records
+    if called != wanted:
+        return f"the record of {what} is called {called} instead of {wanted}"
+    return None
+
+
+def _wrong_arrays(content: RecordDict, expected: Expected, usual: Usual) -> str | None:
+    why = _wrong_record("arrays", content.array_records, expected.record or usual.arrays)
+    if why is not None:
+        return why
     (arrays,) = content.array_records.values()
     found = shapes_of(arrays)
-    for name in [*expected, *found]:
+    for name in [*expected.shapes, *found]:
         if name not in found:
             return f"the array {name} is missing"
-        if name not in expected:
-            return f"the array {name} does not belong to the model"
-        shape, kind = found[name]
-        if shape != expected[name][0]:
-            return f"the array {name} has the shape {shape} instead of {expected[name][0]}"
-        if kind != expected[name][1]:
-            return f"the array {name} has the type {kind} instead of {expected[name][1]}"
+        if name not in expected.shapes:
+            return f"the array {name} is one too many"
+        (shape, kind), (own_shape, own_kind) = found[name], expected.shapes[name]
+        if shape != own_shape:
+            return f"the array {name} has the shape {shape} instead of {own_shape}"
+        if kind != own_kind:
+            return f"the array {name} has the type {kind} instead of {own_kind}"
     return next((why for name in found if (why := _unreadable(arrays, name))), None)
 
 
 def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
     """Return what is wrong with an array whose bytes are not what its shape and type say."""
+    says = arrays[name]
     try:
-        shape = arrays[name].numpy().shape
+        held = says.numpy()
+        shape, kind = held.shape, held.dtype
     except Exception as error:  # whatever a stranger's bytes make numpy raise
         return f"the array {name} cannot be read ({type(error).__name__})"
-    return None if shape == tuple(arrays[name].shape) else f"the array {name} is not what it says"
+    if shape != tuple(says.shape):
+        return f"the array {name} says {says.shape} and holds {shape}"
+    if str(kind) != says.dtype:  # also where only the order of the bytes is another
+        return f"the array {name} says {says.dtype} and holds {kind}"
+    return None
 
 
 def samples_claimed(metrics: Mapping[str, Any]) -> float | None:
@@ -188,17 +231,20 @@ def samples_claimed(metrics: Mapping[str, Any]) -> float | None:
     return count if isinstance(count, int | float) and 1 <= count <= MOST_EXAMPLES else None
 
 
-def _usual_metrics(replies: Mapping[int, Message]) -> Kinds:
-    """Return the metrics that most replies have, as Flower demands of all."""
-    found = (
-        tuple(sorted(_kinds(metrics).items()))
-        for reply in replies.values()
-        for metrics in reply.content.metric_records.values()
+def _usual_in(replies: Mapping[int, Message]) -> Usual:
+    """Return what most replies have; one with several records instead of one has no vote."""
+    contents = [reply.content for reply in replies.values()]
+    arrays = [each.array_records for each in contents if len(each.array_records) == 1]
+    metrics = [each.metric_records for each in contents if len(each.metric_records) == 1]
+    kinds = (tuple(sorted(_kinds(record).items())) for each in metrics for record in each.values())
+    return Usual(
+        _most_common(name for each in arrays for name in each) or "",
+        _most_common(name for each in metrics for name in each) or "",
+        dict(_most_common(kinds) or ()),
     )
-    return dict(_most_common(found) or ())
 
 
-def _kinds(metrics: MetricRecord) -> Kinds:
+def _kinds(metrics: MetricRecord) -> dict[str, str]:
     return {
         name: f"a list of {len(value)}" if isinstance(value, list) else "a number"
         for name, value in metrics.items()

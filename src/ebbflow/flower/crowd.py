@@ -225,5 +225,9 @@ class Crowd:
 
 def reason_of(reply: Message) -> str:
     """Return why there is no answer, on one line."""
-    reason = reply.error.reason or "no reason given"
-    return f"error {reply.error.code}: {' '.join(reason.split())[:300]}"
+    return one_line(f"error {reply.error.code}: {reply.error.reason or 'no reason given'}")
+
+
+def one_line(said: str) -> str:
+    """Return what a node has a part in on one line, which is not too long for a log."""
+    return " ".join(said.split())[:300]

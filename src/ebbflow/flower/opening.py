@@ -13,7 +13,7 @@ from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.start import DevicesPresent, StartingPoint
 from ebbflow.core.survey import Panel, SurveyPlan
-from ebbflow.core.types import ModelState, State
+from ebbflow.core.types import ModelState
 from ebbflow.flower import strategy_state
 from ebbflow.flower.checks import samples_claimed
 from ebbflow.flower.members import Opening
@@ -152,15 +152,22 @@ class Opener:
             )
             for device, upload in strategy.used.items()
         }
-        kept: dict[int, State] = {}
-        for device, reply in self.asking.survey(content).replies.items():
-            if STATE in reply.content.array_records:
-                kept[device] = tensors(reply.content.array_records[STATE])
-        for device in [device for device in strategy.used if device not in kept]:
+        answers = self.asking.survey(content)
+        expected = strategy.expected_state(memory.model)
+        lost = self.asking.checks.refusals(answers.replies, expected)
+        silent = strategy.used.keys() - answers.replies.keys()
+        lost |= {device: answers.failed.get(device, "no answer") for device in silent}
+        for device, why in sorted(lost.items()):
             del strategy.used[device]  # what it has lost, it cannot go on from
             self.running.event(
-                "warning", f"session {self.session}: device {device} begins with a fresh state"
+                "warning",
+                f"session {self.session}: device {device} begins with a fresh state: {why}",
             )
+        kept = {
+            device: tensors(reply.content.array_records[STATE])
+            for device, reply in answers.replies.items()
+            if device not in lost
+        }
         strategy.rejoin(memory.model, kept)
 
     def _radius(self) -> float | None:

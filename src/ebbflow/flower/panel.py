@@ -27,7 +27,7 @@ from ebbflow.core.survey import Array, Expansion, Half, LossSums, SurveyPlan
 from ebbflow.core.types import ModelState
 from ebbflow.core.vector import mix
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import MOST_EXAMPLES, samples_claimed
+from ebbflow.flower.checks import samples_claimed
 from ebbflow.flower.crowd import Answers
 from ebbflow.flower.members import Opening
 from ebbflow.flower.survey_node import HALVES, models_record
@@ -35,6 +35,9 @@ from ebbflow.flower.wire import EXAMPLES
 
 MOST = float(np.finfo(np.float32).max)
 """Whatever is beyond it is as good as infinite, and its sums would not be finite."""
+
+SLACK = 1.01
+"""How many times the largest device's samples anybody's may weigh: nodes add up in 32 bits."""
 
 Ask = Callable[[Mapping[int, RecordDict]], Answers]
 """Sends each device its question as an ``evaluate`` message, and returns what came of it."""
@@ -90,6 +93,7 @@ class RemotePanel(_Asked):
     ) -> None:
         super().__init__(opening, plan, ask)
         self._size = len(models)
+        self._most = SLACK * max(opening.members.values())
         self._factors: Array = np.zeros(0)
         records = {"models": models_record(list(models), plan.compression)}
         counts = self._asked_all("basis", {}, records)
@@ -108,7 +112,7 @@ class RemotePanel(_Asked):
             )
             # A mixture that is no good may have no finite loss: the search passes it over.
             finite = np.isfinite(losses).all()
-            _check_sums(device, weight, *((losses, products) if finite else ()))
+            self._check_sums(device, weight, *((losses, products) if finite else ()))
             return LossSums(weight, losses[None], products.reshape(count, count))
 
         return added_losses([[sums(device) for device in group] for group in self.groups])
@@ -123,19 +127,28 @@ class RemotePanel(_Asked):
                 answers, device, weight=1, losses=1, slope=size, curvature=size * size
             )
             if np.isfinite(loss).all():
-                _check_sums(device, weight, loss, slope, curvature)
+                self._check_sums(device, weight, loss, slope, curvature)
             else:  # a step to there is not made, whatever the rest says
-                _check_sums(device, weight)
+                self._check_sums(device, weight)
                 slope, curvature = np.zeros_like(slope), np.zeros_like(curvature)
             return Expansion(weight, loss, slope[None], curvature.reshape(1, size, size))
 
         return added_expansions([[sums(device) for device in group] for group in self.groups])
 
+    def _check_sums(self, device: int, weight: Array, *others: Array) -> None:
+        """Refuse sums that would spoil those of all, or that weigh more than anybody's samples."""
+        most = self._most * max(self._factors.tolist(), default=1.0)
+        if not 0 <= weight[0] <= most:
+            _leave_out({device: f"its weight is {weight[0]:g}, not from 0 to {most:g}"})
+        if not all((np.abs(each) <= MOST).all() for each in others):
+            _leave_out({device: "its sums are not finite"})
+
     def _label_factors(self, counts: Mapping[int, Mapping[str, Any]]) -> Array:
         told: dict[int, list[Any]] = {
             d: [each.get(half) for half in HALVES] for d, each in counts.items()
         }
-        _leave_out({d: "its labels cannot be read" for d, each in told.items() if not _fine(each)})
+        odd = [device for device, each in told.items() if not _fine(each, self._most)]
+        _leave_out(dict.fromkeys(odd, "its counts of labels cannot be"))
         sizes = Counter(len(each[0]) for each in told.values())
         size, found = sizes.most_common(1)[0]
         if found < len(told):
@@ -300,19 +313,14 @@ def _leave_out(wrong: Mapping[int, str]) -> None:
         raise SurveyInterruptedError(dict(sorted(wrong.items())))
 
 
-def _check_sums(device: int, weight: Array, *others: Array) -> None:
-    """Refuse sums that would spoil those of all."""
-    if weight[0] < 0 or not all((np.abs(each) <= MOST).all() for each in (weight, *others)):
-        raise SurveyInterruptedError({device: "its sums are not finite, or its weight is below 0"})
-
-
-def _fine(counts: Sequence[Any]) -> bool:
+def _fine(counts: Sequence[Any], most: float) -> bool:
     """Whether a device has counted the labels of each half, as far as one can see."""
     lists = all(isinstance(each, list) for each in counts)
     return (
         lists
         and len({len(each) for each in counts}) == 1
-        and all(0 <= number <= MOST_EXAMPLES for each in counts for number in each)
+        and all(number >= 0 for each in counts for number in each)
+        and all(sum(each) <= most for each in counts)
     )
 
 

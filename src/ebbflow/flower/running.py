@@ -142,6 +142,7 @@ class Running:
         terms, place = settings.terms, self.place
         self.asking = Asking(
             self.crowd,
+            self.form,
             terms.checks,
             order.deadline,
             terms.quorum,

@@ -27,9 +27,9 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import ModelState, State
 from ebbflow.data.batches import StepRule
 from ebbflow.data.schedule import participants
-from ebbflow.flower.checks import Lengths, Shapes
+from ebbflow.flower.checks import Expected, shapes_of
 from ebbflow.flower.members import MembersGrid, Opening
-from ebbflow.flower.wire import EXTRA, upload_of, vectors
+from ebbflow.flower.wire import EXTRA, UPLOAD, tensors, upload_of, vectors
 
 STATE = "state"
 """The record in which a node sends what it has kept."""
@@ -177,10 +177,14 @@ class AlgorithmStrategy(Strategy):
         """Set the server's state up from the states of the members, fresh ones for newcomers."""
         assert self.algorithm.rejoin is not None
         members = sorted(self.opening.members)
-        fresh = self.algorithm.init_client(Broadcast(model.theta, model.buffers, {}))
+        fresh = self._fresh_state(model)
         sizes = [self.opening.members[device] for device in members]
         mean = mean_state([kept.get(device, fresh) for device in members], sizes)
         self.server = self.algorithm.rejoin(model.theta, self.opening.population, mean)
+
+    def _fresh_state(self, model: ModelState) -> State:
+        """Return the state of a device that has not taken part before."""
+        return self.algorithm.init_client(Broadcast(model.theta, model.buffers, {}))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -242,8 +246,8 @@ class AlgorithmStrategy(Strategy):
             "used": self.used.get(device, ""),
         }
 
-    def expected(self) -> Shapes:
-        """Return the arrays that an upload must have."""
+    def expected(self) -> Expected:
+        """Return what an upload must be like."""
         assert self._shared is not None
         shared, theta = self._shared, self._shared.theta
         one = torch.ones(()).to(theta)
@@ -251,22 +255,11 @@ class AlgorithmStrategy(Strategy):
         upload, _ = self.algorithm.upload(shared, self.algorithm.init_client(shared), run)
         named = {"delta": upload.delta, "buffers": upload.buffers}
         named |= {EXTRA + name: value for name, value in upload.extras.items()}
-        return {
-            name: (tuple(value.shape), str(value.numpy().dtype)) for name, value in named.items()
-        }
+        return Expected(shapes_of(vectors(named)), upload_lengths, UPLOAD)
 
-    def lengths(self) -> Lengths:
-        """Return the function that measures how far an upload moves the model, and all else."""
-
-        def of(content: RecordDict) -> dict[str, float]:
-            upload = upload_of(content)
-            parts = {"update": upload.delta, "array buffers": upload.buffers}
-            parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
-            return {
-                name: float((part / upload.samples).double().norm()) for name, part in parts.items()
-            }
-
-        return of
+    def expected_state(self, model: ModelState) -> Expected:
+        """Return what a device's state must be like, if it has kept one."""
+        return Expected(shapes_of(vectors(self._fresh_state(model))), state_lengths, STATE)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -304,6 +297,21 @@ class AlgorithmStrategy(Strategy):
     ) -> MetricRecord | None:
         """Return nothing."""
         return None
+
+
+def upload_lengths(content: RecordDict) -> dict[str, float]:
+    """Return how far an upload moves the model, and the length of all else in it, per sample."""
+    upload = upload_of(content)
+    parts = {"update": upload.delta, "array buffers": upload.buffers}
+    parts |= {f"array {EXTRA}{name}": value for name, value in upload.extras.items()}
+    return {name: float((part / upload.samples).double().norm()) for name, part in parts.items()}
+
+
+def state_lengths(content: RecordDict) -> dict[str, float]:
+    """Return the length of each array of real numbers in a device's state."""
+    named = tensors(content.array_records[STATE])
+    real = {name: value for name, value in named.items() if value.is_floating_point()}
+    return {f"array {name}": float(value.double().norm()) for name, value in real.items()}
 
 
 def upload_name(session: int, t: int) -> str:

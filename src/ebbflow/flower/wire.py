@@ -2,7 +2,8 @@
 
 A model travels as an `ArrayRecord` with one array per tensor, as in any Flower app. Here it becomes
 one vector of parameters and one of buffers. Integer arrays, such as BatchNorm's counters of
-batches, have no mean: they are kept out of the vectors, and sent as the initial model had them.
+batches, have no mean: they are kept out of the vectors and away from strategies, and nodes are sent
+them as the initial model had them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Form:
         names: All arrays, in the order in which they travel.
         layout: Where the trained arrays lie in theta.
         buffer_layout: Where the buffers lie in theirs.
-        kinds: The type of each array of numbers with a fraction.
+        kinds: The type of each array of numbers with a fraction, in the same order.
         counters: The arrays of integers, which stay as they are.
         vector: The type of the vectors.
     """
@@ -74,13 +75,21 @@ class Form:
         """Return a model as arrays."""
         named = unflatten(state.theta.cpu(), self.layout)
         named |= unflatten(state.buffers.cpu(), self.buffer_layout)
-        record = ArrayRecord()
-        for name in self.names:
-            if name in self.counters:
-                record[name] = Array(self.counters[name])
-            else:
-                record[name] = Array(named[name].numpy().astype(self.kinds[name]))
-        return record
+        averaged = {
+            name: Array(named[name].numpy().astype(kind)) for name, kind in self.kinds.items()
+        }
+        return self.with_counters(ArrayRecord(averaged))
+
+    def without_counters(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return a model's arrays without the counters, each in the place in which it travels."""
+        return ArrayRecord({name: arrays[name] for name in self.kinds})
+
+    def with_counters(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return a model's arrays with the counters that the initial model had."""
+        counters = {name: Array(counts) for name, counts in self.counters.items()}
+        return ArrayRecord(
+            {name: counters[name] if name in counters else arrays[name] for name in self.names}
+        )
 
 
 def form_of(arrays: ArrayRecord, is_buffer: IsBuffer = running_statistics) -> Form:
