@@ -202,6 +202,61 @@ def test_one_thread_training_does_not_switch_another_to_training() -> None:
         assert not any(torch.equal(logits, expected) for logits in training.result())
 
 
+# --- modes ---------------------------------------------------------------------------------------
+
+
+class Held(nn.Module):
+    """Keeps its batch norm in evaluation, as one does with a part that is not to learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = with_batch_norm()
+
+    def train(self, mode: bool = True) -> Held:
+        super().train(mode)
+        self.body.get_submodule("1").eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.body(x)
+        return logits
+
+
+def switched_off() -> nn.Module:
+    """Return a module whose batch norm was switched off, which `train` switches on again."""
+    module = with_batch_norm()
+    module.get_submodule("1").eval()
+    return module
+
+
+@pytest.mark.parametrize(("build", "moves"), [(Held, False), (switched_off, True)])
+def test_the_mode_of_each_layer_is_what_train_makes_it(
+    build: Callable[[], nn.Module], moves: bool
+) -> None:
+    """Also in the first pass of a thread, and whether or not it has evaluated before."""
+    model, x = from_module(build), inputs()
+    state = start(model)
+
+    def buffers() -> list[Tensor]:
+        assert model.gradient is not None
+        by_gradient = model.gradient(*state, x, None, random_cotangent)[1]
+        return [by_gradient, model.forward(*state, x, None, True)[1]]
+
+    def in_turn() -> list[Tensor]:
+        before = buffers()
+        model.forward(*state, x, None, False)
+        return [*before, *buffers()]
+
+    with ThreadPoolExecutor(1) as pool:
+        found = [*pool.submit(in_turn).result(), *in_turn()]
+    module = module_at(build, state).train()
+    module(x)
+    wanted = torch.cat([each for each in module.buffers() if each.is_floating_point()])
+    assert torch.equal(wanted, state.buffers) is not moves
+    for each in found:
+        torch.testing.assert_close(each, wanted)
+
+
 # --- random layers -------------------------------------------------------------------------------
 
 

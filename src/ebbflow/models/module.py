@@ -50,6 +50,7 @@ class _OwnCopy(threading.local):
         self._module = copy.deepcopy(template, shared)
         self.draws = None if draws is None else copy.deepcopy(draws, shared)
         self._device = torch.device("cpu")
+        self._mode: bool | None = None  # neither, as long as it is what the constructor left
         self._places: dict[str, _Places] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,13 +58,18 @@ class _OwnCopy(threading.local):
         return _OwnCopy, self._made_of
 
     def on(self, device: torch.device, *, train: bool) -> nn.Module:
-        """Return the copy, moved to the device with its constants and integer buffers."""
+        """Return the copy, moved to the device with its constants and integer buffers.
+
+        Its own ``train`` is called whenever the mode changes, and before the first pass: one that
+        keeps some layers in evaluation does so from the beginning.
+        """
         if device != self._device:
             self._module.to(device)
             self._device = device
             self._places = None
-        if self._module.training is not train:
+        if self._mode is not train:
             self._module.train(train)
+            self._mode = train
         return self._module
 
     def places(self) -> dict[str, _Places]:
