@@ -121,6 +121,40 @@ def test_the_gradient_is_that_of_autograd(keep: float, norm: bool) -> None:
     torch.testing.assert_close(buffers, after)
 
 
+@pytest.mark.parametrize("first", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("second", [nn.ReLU, nn.Tanh])
+def test_an_activation_behind_another_leaves_it_what_it_needs(
+    first: type[nn.Module], second: type[nn.Module]
+) -> None:
+    model = from_module(
+        lambda: nn.Sequential(nn.Linear(6, 5), first(), second(), nn.Linear(5, CLASSES))
+    )
+    assert model.hints.dense is not None
+    who, at, data = cohort(MANY[:6]), lane(model, Algorithm("a")), examples((6,))
+    assert_agree(trained(model, [at], who, data)[0], reference(model, at, who, data), at)
+
+
+def test_features_before_a_mask_stay_what_they_are() -> None:
+    class Masking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 5), nn.Linear(5, CLASSES)
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            features = self.first(x).tanh()
+            return self.last(self.drop(features).relu()), features
+
+    model = from_module(Masking)
+    assert model.hints.dense is not None
+    theta, buffers = model.initial(torch.Generator().manual_seed(0))
+    x = examples((6,)).x
+    wanted, _ = model.forward(theta, buffers, x, None, False)
+    layers = layer_views(model.hints.dense, theta)
+    found = forward(model.hints.dense, layers, x, None, buffers, train=False).output
+    torch.testing.assert_close(found, wanted)
+
+
 # --- the derivatives of objectives ---------------------------------------------------------------
 
 
