@@ -29,7 +29,8 @@ from ebbflow.core.types import (
     Precision,
     Theta,
 )
-from ebbflow.models.dense import computes, dense_network
+from ebbflow.models.dense import dense_network
+from ebbflow.models.dense_check import ModulePasses, computes
 from ebbflow.models.dropout import SampleDraws, draws_itself, with_named_dropout
 from ebbflow.models.precision import in_bfloat16
 
@@ -330,19 +331,21 @@ def from_module(
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
     batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
     own = _OwnCopy(template, draws)
+
+    def state_of(module: nn.Module) -> ModelState:
+        theta = vector.flatten({n: p.detach() for n, p in _trained(module)}, layout)
+        return ModelState(theta, vector.flatten(dict(_float_buffers(module)), buffer_layout))
+
     network = dense_network(template, layout, buffer_layout) if inputs is None else None
     if network is not None:
         functions = _Functions(name, own, layout, buffer_layout, channels_last, False)
-        theta = vector.flatten({n: p.detach() for n, p in _trained(template)}, layout)
-        buffers = vector.flatten(dict(_float_buffers(template)), buffer_layout)
         drawn = 0 if noise is None else noise[0]
-        if not computes(network, functions.forward, theta, buffers, drawn):
+        passes = ModulePasses(layout, functions.forward, functions.gradient)
+        if not computes(network, passes, state_of(template), drawn):
             network = None
 
     def initial(draw: torch.Generator) -> ModelState:
-        fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
-        theta = vector.flatten({n: p.detach() for n, p in _trained(fresh)}, layout)
-        return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
+        return state_of(_built(build, int(torch.randint(2**62, (), generator=draw))))
 
     def at_precision(precision: Precision) -> Model:
         lower = precision == "bf16"
