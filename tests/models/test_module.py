@@ -9,6 +9,7 @@ from threading import Barrier
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
@@ -156,6 +157,44 @@ def test_convolutions_are_not_mapped_over_devices_unless_asked() -> None:
     assert from_module(build, vectorise=True).hints.vectorise
     assert from_module(Pair).hints.vectorise
     assert not from_module(Pair, vectorise=False).hints.vectorise
+
+
+class Attention(nn.Module):
+    """Attention as users write it, one head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.Linear(6, 18)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.all(x).chunk(3, -1)
+        return functional.scaled_dot_product_attention(query, key, value).mean(1)
+
+
+class Decorated(Attention):
+    """The same by a decorated function."""
+
+    @torch.enable_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(*self.all(x).chunk(3, -1)).mean(1)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True),
+        Attention,
+        Decorated,
+    ],
+)
+def test_attention_is_not_mapped_over_devices_unless_asked(layer: Callable[[], nn.Module]) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(layer(), nn.Linear(6, 3))
+
+    model = from_module(build)
+    assert not model.hints.maps(on_gpu=False)
+    assert model.hints.maps(on_gpu=True)
+    assert from_module(build, vectorise=True).hints.vectorise
 
 
 def test_building_and_drawing_leave_the_global_generator_alone() -> None:

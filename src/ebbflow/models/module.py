@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
@@ -282,6 +285,16 @@ def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
     leaf.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]  # torch's
 
 
+def _attends(part: nn.Module) -> bool:
+    """Whether a layer is torch's attention, or calls torch's function for it by its name.
+
+    ``vmap`` has no rule for that function, and goes through the devices one after another.
+    """
+    forward = inspect.unwrap(getattr(type(part), "forward", None))  # type: ignore[arg-type]
+    calls = forward.__code__.co_names if inspect.isfunction(forward) else ()
+    return isinstance(part, nn.MultiheadAttention) or "scaled_dot_product_attention" in calls
+
+
 def from_module(
     build: Callable[[], nn.Module],
     name: str = "module",
@@ -300,8 +313,8 @@ def from_module(
             module's forward returns the logits, or the pair (logits, features).
         name: What messages call it.
         vectorise: Whether to map it over devices. By default every module is mapped on a GPU; on a
-            CPU all except those with convolutions, which are faster one device at a time, and
-            those with batch statistics, whose bits would depend on the block.
+            CPU all except those with convolutions or attention, which are faster one device at a
+            time, and those with batch statistics, whose bits would depend on the block.
         noise: The shape of the uniform draws that one sample needs in training. The module's
             forward then takes them as its second argument (None outside training). A module
             without has its ``nn.Dropout`` layers replaced by ones that draw by name
@@ -328,8 +341,9 @@ def from_module(
         )
     buffer_layout = vector.layout_of(_float_buffers(template))
     parts = list(template.modules())
-    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
-    batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
+    faster_alone = any(isinstance(part, _ConvNd) or _attends(part) for part in parts)
+    batch_statistics = any(isinstance(part, _BatchNorm) for part in parts)
+    by_default = not (faster_alone or batch_statistics)
     own = _OwnCopy(template, draws)
 
     def state_of(module: nn.Module) -> ModelState:
@@ -360,7 +374,7 @@ def from_module(
             batch_statistics=batch_statistics,
             noise=noise,
             hints=EngineHints(
-                vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
+                vectorise=by_default if vectorise is None else vectorise,
                 vectorise_on_gpu=vectorise is not False,
                 own_draws=draws_itself(template),
                 dense=None if lower else network,
