@@ -33,6 +33,7 @@ from ebbflow.engines.dense_passes import KernelPasses, TorchPasses
 from ebbflow.engines.native import dense as native
 from ebbflow.models import from_module, mlp
 from ebbflow.models.dropout import kept_units
+from ebbflow.starts.continuous import distilled
 from tests.engines.rounds import (
     CLASSES,
     MANY,
@@ -118,6 +119,40 @@ def test_the_gradient_is_that_of_autograd(keep: float, norm: bool) -> None:
     torch.testing.assert_close(passed.output.logits, output.logits.detach())
     torch.testing.assert_close(into, wanted + (keep * old if keep else 0))
     torch.testing.assert_close(buffers, after)
+
+
+@pytest.mark.parametrize("first", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("second", [nn.ReLU, nn.Tanh])
+def test_an_activation_behind_another_leaves_it_what_it_needs(
+    first: type[nn.Module], second: type[nn.Module]
+) -> None:
+    model = from_module(
+        lambda: nn.Sequential(nn.Linear(6, 5), first(), second(), nn.Linear(5, CLASSES))
+    )
+    assert model.hints.dense is not None
+    who, at, data = cohort(MANY[:6]), lane(model, Algorithm("a")), examples((6,))
+    assert_agree(trained(model, [at], who, data)[0], reference(model, at, who, data), at)
+
+
+def test_features_before_a_mask_stay_what_they_are() -> None:
+    class Masking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 5), nn.Linear(5, CLASSES)
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            features = self.first(x).tanh()
+            return self.last(self.drop(features).relu()), features
+
+    model = from_module(Masking)
+    assert model.hints.dense is not None
+    theta, buffers = model.initial(torch.Generator().manual_seed(0))
+    x = examples((6,)).x
+    wanted, _ = model.forward(theta, buffers, x, None, False)
+    layers = layer_views(model.hints.dense, theta)
+    found = forward(model.hints.dense, layers, x, None, buffers, train=False).output
+    torch.testing.assert_close(found, wanted)
 
 
 # --- the derivatives of objectives ---------------------------------------------------------------
@@ -542,6 +577,90 @@ def test_a_model_of_another_type_than_its_samples_is_mapped() -> None:
     engine.close()
     assert route.path == "mapped blocks"
     assert route.reason == "the model is torch.float64 and the samples are torch.float32"
+
+
+NORMED = layered((64, 8, CLASSES), nn.ReLU, norm=True)
+
+
+@both
+@pytest.mark.parametrize("count", [0, 4, 15, 17])
+def test_buffers_of_another_length_are_left_to_torch_to_refuse(count: int, fused: bool) -> None:
+    """The kernel checks no bounds, and brings running statistics up to date in place."""
+    at, who, data = lane(NORMED, Algorithm("a")), cohort([(9,)]), examples((64,))
+    odd = at._replace(shared=at.shared._replace(buffers=torch.ones(count)))
+    engine = Vectorised(NORMED, data, RECIPE, workers=1, fused=fused)
+    try:
+        assert engine.route(odd, who).reason == f"the model has {count} numbers in buffers " + (
+            "instead of 16"
+        )
+        with pytest.raises(HookError, match="session 3, round 2, device 10, step 1"):
+            engine([odd], who)
+        with pytest.raises(HookError, match="evaluation"):
+            engine.evaluate([ModelState(at.shared.theta, torch.ones(count))], data)()
+    finally:
+        engine.close()
+
+
+def test_buffers_of_another_type_are_left_to_torch() -> None:
+    at = lane(NORMED, Algorithm("a"))
+    odd = at._replace(shared=at.shared._replace(buffers=at.shared.buffers.double()))
+    engine = Vectorised(NORMED, examples((64,)), RECIPE, workers=1)
+    reason = engine.route(odd, cohort([(9,)])).reason
+    engine.close()
+    assert reason == "the model is torch.float64 and the samples are torch.float32"
+
+
+@both
+@pytest.mark.parametrize(
+    "shift",
+    [
+        torch.tensor(0.01),
+        torch.tensor([0.01]),
+        torch.tensor(0.01, dtype=torch.float64),
+        torch.linspace(-0.1, 0.1, MLP.layout.total),
+        torch.full((2 * MLP.layout.total,), 0.01)[::2],
+    ],
+    ids=["a number", "one entry", "float64", "a vector", "every second entry"],
+)
+@pytest.mark.parametrize("radius", [None, 5.0], ids=["all steps at once", "step by step"])
+def test_a_shift_of_any_form_is_added_as_torch_adds_it(
+    shift: Tensor, radius: float | None, fused: bool
+) -> None:
+    at = lane(MLP, Algorithm("shifted", direction=Affine(shift=lambda shared, client: shift)))
+    who, recipe = cohort(MANY[:6]), RECIPE._replace(radius=radius)
+    (wanted,) = Sequential(MLP, examples(), recipe)([at], who)
+    assert_agree(trained(MLP, [at], who, recipe=recipe, fused=fused)[0], wanted, at)
+
+
+@both
+@pytest.mark.parametrize("part", ["parameters", "buffers", "type"])
+def test_a_frozen_model_of_another_kind_is_refused(part: str, fused: bool) -> None:
+    theta, buffers = NORMED.initial(torch.Generator().manual_seed(9))
+    odd = {
+        "parameters": ModelState(theta[:4], buffers),
+        "buffers": ModelState(theta, buffers[:4]),
+        "type": ModelState(theta.double(), buffers),
+    }[part]
+    at = lane(NORMED, distilled(Algorithm("a"), odd, (0,)))
+    with pytest.raises(HookError, match="session 3, round 2, device 10, step 1"):
+        trained(NORMED, [at], cohort([(9,)]), examples((64,)), fused=fused)
+
+
+@both
+def test_models_whose_entries_lie_apart_are_read_all_the_same(fused: bool) -> None:
+    """Step by step, and as frozen models."""
+    who, data, at = cohort(MANY[:1]), examples((64,)), lane(NORMED, ALGORITHMS["moon"]())
+
+    def apart(vector: Tensor) -> Tensor:
+        return torch.stack([vector, torch.full_like(vector, 9.0)], 1)[:, 0]
+
+    seen = {**at.algorithm.init_client(at.shared), "seen": torch.tensor(1.0)}
+    at = at._replace(clients={10: seen})
+    shared = at.shared._replace(theta=apart(at.shared.theta), buffers=apart(at.shared.buffers))
+    spread = {name: apart(value) if value.dim() else value for name, value in seen.items()}
+    odd = at._replace(shared=shared, clients={10: spread})
+    ours, theirs = (trained(NORMED, [each], who, data, fused=fused)[0] for each in (at, odd))
+    assert same_bits(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ebbflow.algorithms import ALGORITHMS
-from ebbflow.core.algorithm import Algorithm, Broadcast
+from ebbflow.core.algorithm import Affine, Algorithm, Broadcast, cross_entropy
+from ebbflow.core.errors import HookError
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
-from ebbflow.core.types import Examples, Gradient, State, Theta
+from ebbflow.core.objectives import Contrast, Distillation
+from ebbflow.core.types import Examples, Gradient, ModelState, Output, State, Theta
 from ebbflow.engines import Sequential, Vectorised, native
 from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.models import softmax
@@ -56,6 +59,10 @@ def algorithms() -> dict[str, Algorithm]:
 every_algorithm = pytest.mark.parametrize("name", algorithms())
 
 
+def refusal(at: Lane) -> str:
+    return Fused(MODEL, examples(), RECIPE).refusal(at)
+
+
 @pytest.fixture
 def engines() -> Iterator[tuple[Vectorised, Sequential]]:
     fast = Vectorised(MODEL, examples(), RECIPE, workers=2)
@@ -67,7 +74,7 @@ def engines() -> Iterator[tuple[Vectorised, Sequential]]:
 @every_algorithm
 def test_the_kernel_takes_every_algorithm_of_ours(name: str) -> None:
     assert why_no_kernel(MODEL, examples()) == ""
-    assert Fused.refusal(lane(MODEL, algorithms()[name])) == ""
+    assert refusal(lane(MODEL, algorithms()[name])) == ""
 
 
 @built
@@ -149,7 +156,7 @@ def test_lanes_that_the_kernel_cannot_take_run_in_torch_beside_the_others() -> N
     first_option = ALGORITHMS["scaffold"](option=1)
     lanes = [lane(MODEL, a) for a in (own, Algorithm("fedavg"), first_option, Algorithm("b"))]
     refusals = ["direction is not Affine", "", "start_gradient is asked for", ""]
-    assert [Fused.refusal(at) for at in lanes] == refusals
+    assert [refusal(at) for at in lanes] == refusals
     who = cohort(MANY)
     for at, ours, wanted in zip(
         lanes, trained(lanes, who, 2), reference(MODEL, lanes, who), strict=True
@@ -157,6 +164,120 @@ def test_lanes_that_the_kernel_cannot_take_run_in_torch_beside_the_others() -> N
         if at.algorithm is not own:  # a sign is no continuous function of rounding
             assert_agree(ours, wanted, at)
         assert same_bits(ours, trained([at], who)[0])
+
+
+class Steeper(Affine):
+    """Is made of a record that the kernel knows, and computes something else."""
+
+    def __call__(
+        self, gradient: Gradient, theta: Theta, shared: Broadcast, client: State
+    ) -> Gradient:
+        return 2 * gradient
+
+
+class Harder(Contrast):
+    """Likewise."""
+
+    def __call__(
+        self, output: Output, labels: Tensor, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        return 2 * super().__call__(output, labels, anchors, client)
+
+
+class Stricter(Distillation):
+    """Likewise."""
+
+    def __call__(
+        self, output: Output, labels: Tensor, anchors: dict[str, Output], client: State
+    ) -> Tensor:
+        return 2 * super().__call__(output, labels, anchors, client)
+
+
+def of_its_own(shared: Broadcast, client: State) -> dict[str, ModelState]:
+    """Return a teacher for each device: what it had learnt before."""
+    return {"teacher": ModelState(client["theta"], shared.buffers)}
+
+
+def older(shared: Broadcast, client: State) -> dict[str, ModelState]:
+    """Return another global model than the one that devices start from."""
+    before = ModelState(client["theta"], shared.buffers)
+    return {"global": ModelState(0.9 * shared.theta, shared.buffers), "previous": before}
+
+
+MOON = ALGORITHMS["moon"]()
+OTHERS = {
+    "steeper": Algorithm("steeper", direction=Steeper()),
+    "harder": MOON._replace(objective=Harder(1.0, 1.0)),
+    "stricter": MOON._replace(
+        objective=Stricter(cross_entropy, 1.0, 1.0, "teacher", ()), anchors=of_its_own
+    ),
+    "personal": MOON._replace(
+        objective=Distillation(cross_entropy, 1.0, 1.0, "teacher", ()), anchors=of_its_own
+    ),
+    "older": MOON._replace(anchors=older),
+}
+"""Algorithms made of records that the kernel knows, which mean something else by them."""
+
+
+@built
+@pytest.mark.parametrize("name", OTHERS)
+def test_records_that_mean_something_else_are_left_to_torch(
+    name: str, engines: tuple[Vectorised, Sequential]
+) -> None:
+    algorithm = OTHERS[name]
+    assert refusal(lane(MODEL, algorithm))
+    start = MODEL.initial(torch.Generator().manual_seed(1))
+    runs = [Federation(engine, algorithm, start) for engine in engines]
+    for who in visits():
+        for run in runs:
+            run.round(who)
+    fast, slow = (run.tensors() for run in runs)
+    for key in slow:
+        torch.testing.assert_close(fast[key], slow[key], rtol=1e-4, atol=2e-6, msg=key)
+
+
+@built
+@pytest.mark.parametrize(
+    "shift",
+    [
+        torch.tensor(0.01),
+        torch.tensor([0.01]),
+        torch.tensor(0.01, dtype=torch.float64),
+        torch.linspace(-0.1, 0.1, MODEL.layout.total),
+        torch.full((2 * MODEL.layout.total,), 0.01)[::2],
+    ],
+    ids=["a number", "one entry", "float64", "a vector", "every second entry"],
+)
+def test_a_shift_of_any_form_is_added_as_torch_adds_it(shift: Tensor) -> None:
+    at = lane(MODEL, Algorithm("shifted", direction=Affine(shift=lambda shared, client: shift)))
+    assert refusal(at) == ""
+    assert_agree(trained([at], cohort(MANY))[0], reference(MODEL, [at], cohort(MANY))[0], at)
+
+
+@built
+@pytest.mark.parametrize("kind", ["length", "type"])
+@pytest.mark.parametrize("name", ["previous", "teacher"])
+def test_a_frozen_model_of_another_kind_is_refused(name: str, kind: str) -> None:
+    theta = MODEL.initial(torch.Generator().manual_seed(9)).theta
+    odd = ModelState(theta[:4] if kind == "length" else theta.double(), torch.zeros(0))
+    algorithm = distilled(Algorithm("a"), odd, (0,))
+    if name == "previous":
+
+        def anchors(shared: Broadcast, client: State) -> dict[str, ModelState]:
+            return {**MOON.anchors(shared, client), "previous": odd}
+
+        algorithm = MOON._replace(anchors=anchors)
+    with pytest.raises(HookError, match="session 3, round 2, device 10, step 1"):
+        trained([lane(MODEL, algorithm)], cohort(MANY))
+
+
+@built
+def test_a_model_of_another_length_is_left_to_torch_to_refuse() -> None:
+    at = lane(MODEL, Algorithm("fedavg"))
+    short = at._replace(shared=at.shared._replace(theta=at.shared.theta[:-3]))
+    assert refusal(short) == "the model has 647 parameters instead of 650"
+    with pytest.raises(HookError, match="session 3, round 2, device 10, step 1"):
+        trained([short], cohort(MANY))
 
 
 @built
@@ -182,8 +303,11 @@ def test_probabilities_survive_large_scores() -> None:
         Examples(examples().x.double(), examples().y),
         Examples(examples().x.transpose(2, 3), examples().y),
         Examples(examples().x, examples().y + 1),
+        Examples(examples().x, examples().y.int()),
+        Examples(examples().x, torch.ones(len(examples()), CLASSES, dtype=torch.int64)),
+        Examples(examples((1, 7, 9)).x, examples().y),
     ],
-    ids=["float64", "strided", "unknown_label"],
+    ids=["float64", "strided", "unknown_label", "other_labels", "several_labels", "smaller"],
 )
 def test_data_that_the_kernel_cannot_read_go_through_torch(data: Examples) -> None:
     assert why_no_kernel(MODEL, data)

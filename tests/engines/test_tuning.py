@@ -39,6 +39,26 @@ def test_every_size_that_fits_is_tried_and_the_fastest_is_taken(most: int, share
     assert tuner.next(share) == fastest
 
 
+@given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 40))
+def test_blocks_of_the_chosen_size_give_all_workers_the_same(
+    devices: int, workers: int, most: int
+) -> None:
+    tuner = BlockTuner(most)
+    tried: list[int] = []
+    while len(tried) < 1000:
+        lengths = list(tuner.lengths(devices, workers))
+        assert sum(lengths) == devices
+        assert all(1 <= length <= most for length in lengths)
+        if not tuner.untried(-(-devices // workers)):
+            break
+        for length in lengths:
+            tuner.took(length, length, 1.0)
+        tried += lengths
+    assert max(lengths) - min(lengths) <= 1
+    assert len(lengths) % workers == 0 or len(lengths) == devices
+    assert max(lengths) <= 2 * tuner.next(-(-devices // workers))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_few_devices_are_divided_among_all_workers(workers: int) -> None:
     """Blocks as large as the cohort were never timed in full, and so tried for ever."""

@@ -119,6 +119,17 @@ def _by_kind(m: Any, x: Any) -> Any:
     return m.third(hidden.relu() if isinstance(x, Tensor) else hidden.tanh())
 
 
+def _without_gradient(m: Any, x: Tensor) -> Any:
+    with torch.no_grad():
+        hidden = m.first(x).relu()
+    return m.third(m.second(hidden))
+
+
+def _in_half_precision(m: Any, x: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return m.third(m.second(m.first(x)))
+
+
 NOT_DENSE: dict[str, Callable[[Any, Tensor], Any]] = {
     "a shortcut": lambda m, x: m.third(m.first(x) + m.second(m.first(x))),
     "a layer twice": lambda m, x: m.third(m.second(m.second(m.first(x)))),
@@ -131,12 +142,161 @@ NOT_DENSE: dict[str, Callable[[Any, Tensor], Any]] = {
     "a branch on values": lambda m, x: m.third(m.second(m.first(x if x.sum() > 0 else -x))),
     "features that are changed in place": _in_place,
     "another function for other kinds of input": _by_kind,
+    "no gradient for the first layer": _without_gradient,
+    "products in lower precision": _in_half_precision,
 }
 
 
 @pytest.mark.parametrize("name", NOT_DENSE)
 def test_what_is_no_chain_is_left_to_autograd(name: str) -> None:
     assert from_module(lambda: Chain(NOT_DENSE[name])).hints.dense is None
+
+
+class Capped(nn.ReLU):
+    """No more than six; on random rows of a small network nothing is more."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=6)
+
+
+class Leaky(nn.ReLU):
+    """Lets a little through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.leaky_relu(x, 0.01)
+
+
+class Bounded(nn.Tanh):
+    """Never quite one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(-0.999, 0.999)
+
+
+class Same(nn.Identity):
+    """The same unless it is large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(max=100)
+
+
+class Flat(nn.Flatten):
+    """Flattens what is not too large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=100)
+
+
+class Limited(nn.Linear):
+    """Has scores that are not too large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=100)
+
+
+class Norm(nn.BatchNorm1d):
+    """Has values that are not too large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=100)
+
+
+def _patched() -> nn.Module:
+    layer = nn.ReLU()
+    vars(layer)["forward"] = lambda x: x.relu().clamp(max=100)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [Capped, Leaky, Bounded, Same, Flat, _patched, lambda: Limited(5, 5), lambda: Norm(5)],
+    ids=["ReLU", "leaky", "Tanh", "Identity", "Flatten", "patched", "Linear", "BatchNorm1d"],
+)
+def test_a_layer_that_computes_something_of_its_own_is_left_to_autograd(
+    stage: Callable[[], nn.Module],
+) -> None:
+    def build() -> nn.Module:
+        last = nn.Linear(5, 3)
+        nn.init.zeros_(last.weight)  # hides from a fresh module what comes before
+        nn.init.zeros_(last.bias)
+        return nn.Sequential(nn.Linear(6, 5), stage(), last)
+
+    assert from_module(build).hints.dense is None
+
+
+class Rectified(nn.ReLU):
+    """Does what the layer does, by another name."""
+
+
+class Rows(nn.Flatten):
+    """Likewise."""
+
+
+def test_a_layer_by_another_name_is_followed() -> None:
+    model = from_module(
+        lambda: nn.Sequential(Rows(), nn.Linear(6, 5), Rectified(), nn.Linear(5, 3))
+    )
+    assert stages(model) == ["linear", "relu", "linear"]
+
+
+class Held(nn.Module):
+    """Keeps a layer in evaluation."""
+
+    def __init__(self, held: nn.Module) -> None:
+        super().__init__()
+        self.first, self.held, self.last = nn.Linear(6, 5), held, nn.Linear(5, 3)
+
+    def train(self, mode: bool = True) -> Held:
+        super().train(mode)
+        self.held.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.held(self.first(x)))
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("held", "dense"),
+    [
+        (lambda: nn.BatchNorm1d(5), False),
+        (lambda: nn.Dropout(1e-6), False),
+        (nn.ReLU, True),
+    ],
+)
+def test_a_layer_that_is_kept_in_evaluation_is_no_stage_unless_it_does_not_matter(
+    held: Callable[[], nn.Module], dense: bool
+) -> None:
+    assert (from_module(lambda: Held(held())).hints.dense is not None) is dense
+
+
+class Halves(nn.Module):
+    """Makes two rows of every sample in the middle, which is no function of single samples."""
+
+    def __init__(self, by_kind: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 10), nn.Linear(5, 10), nn.Linear(10, 3)
+        self.by_kind = by_kind
+
+    def forward(self, x: Any) -> Tensor:
+        hidden = self.a(x)
+        if not self.by_kind or isinstance(x, Tensor):  # torch.fx does not see the second
+            hidden = hidden.view(-1, 5)
+        logits: Tensor = self.c(self.b(hidden).relu().view(-1, 10))
+        return logits
+
+
+@pytest.mark.parametrize("by_kind", [True, False])
+def test_a_module_that_makes_other_rows_is_left_to_autograd(by_kind: bool) -> None:
+    assert from_module(lambda: Halves(by_kind)).hints.dense is None
+
+
+def test_rows_that_stay_what_they_are_may_be_asked_for_anywhere() -> None:
+    def run(m: Any, x: Tensor) -> Any:
+        hidden = m.first(x.view(-1, INPUTS)).relu()
+        return m.third(m.second(hidden.view(hidden.size(0), -1)))
+
+    assert stages(from_module(lambda: Chain(run))) == ["linear", "relu", "linear", "linear"]
 
 
 def _frozen() -> nn.Module:

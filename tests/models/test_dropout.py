@@ -74,6 +74,31 @@ def test_whole_channels_are_dropped_together() -> None:
     assert set(out.flatten().tolist()) == {0.0, 2.0}
 
 
+class Milder(nn.Dropout):
+    """Another name for a rate."""
+
+    def __init__(self) -> None:
+        super().__init__(0.2)
+
+
+class Halving(nn.Dropout):
+    """Halves what is not dropped."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / 2
+
+
+def test_a_subclass_is_replaced_if_it_drops_as_the_layer_does() -> None:
+    assert with_named_dropout(nn.Sequential(Milder(), Halving()))[2] == 1
+    model = from_module(lambda: nn.Sequential(nn.Linear(6, 5), Milder(), nn.Linear(5, 3)))
+    assert model.noise == (1,)
+    assert model.hints.dense is not None
+    model = from_module(lambda: nn.Sequential(nn.Linear(6, 5), Halving(), nn.Linear(5, 3)))
+    assert model.noise is None
+    assert model.hints.dense is None
+    assert model.hints.own_draws
+
+
 def test_a_layer_in_two_places_is_one_layer() -> None:
     shared = nn.Dropout(0.5)
     module, _, count = with_named_dropout(nn.Sequential(shared, nn.ReLU(), shared))

@@ -9,6 +9,7 @@ from threading import Barrier
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
@@ -158,6 +159,44 @@ def test_convolutions_are_not_mapped_over_devices_unless_asked() -> None:
     assert not from_module(Pair, vectorise=False).hints.vectorise
 
 
+class Attention(nn.Module):
+    """Attention as users write it, one head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.Linear(6, 18)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.all(x).chunk(3, -1)
+        return functional.scaled_dot_product_attention(query, key, value).mean(1)
+
+
+class Decorated(Attention):
+    """The same by a decorated function."""
+
+    @torch.enable_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(*self.all(x).chunk(3, -1)).mean(1)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True),
+        Attention,
+        Decorated,
+    ],
+)
+def test_attention_is_not_mapped_over_devices_unless_asked(layer: Callable[[], nn.Module]) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(layer(), nn.Linear(6, 3))
+
+    model = from_module(build)
+    assert not model.hints.maps(on_gpu=False)
+    assert model.hints.maps(on_gpu=True)
+    assert from_module(build, vectorise=True).hints.vectorise
+
+
 def test_building_and_drawing_leave_the_global_generator_alone() -> None:
     before = torch.random.get_rng_state()
     start(from_module(Pair))
@@ -200,6 +239,61 @@ def test_one_thread_training_does_not_switch_another_to_training() -> None:
         training, evaluating = pool.submit(often, True), pool.submit(often, False)
         assert all(torch.equal(logits, expected) for logits in evaluating.result())
         assert not any(torch.equal(logits, expected) for logits in training.result())
+
+
+# --- modes ---------------------------------------------------------------------------------------
+
+
+class Held(nn.Module):
+    """Keeps its batch norm in evaluation, as one does with a part that is not to learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = with_batch_norm()
+
+    def train(self, mode: bool = True) -> Held:
+        super().train(mode)
+        self.body.get_submodule("1").eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.body(x)
+        return logits
+
+
+def switched_off() -> nn.Module:
+    """Return a module whose batch norm was switched off, which `train` switches on again."""
+    module = with_batch_norm()
+    module.get_submodule("1").eval()
+    return module
+
+
+@pytest.mark.parametrize(("build", "moves"), [(Held, False), (switched_off, True)])
+def test_the_mode_of_each_layer_is_what_train_makes_it(
+    build: Callable[[], nn.Module], moves: bool
+) -> None:
+    """Also in the first pass of a thread, and whether or not it has evaluated before."""
+    model, x = from_module(build), inputs()
+    state = start(model)
+
+    def buffers() -> list[Tensor]:
+        assert model.gradient is not None
+        by_gradient = model.gradient(*state, x, None, random_cotangent)[1]
+        return [by_gradient, model.forward(*state, x, None, True)[1]]
+
+    def in_turn() -> list[Tensor]:
+        before = buffers()
+        model.forward(*state, x, None, False)
+        return [*before, *buffers()]
+
+    with ThreadPoolExecutor(1) as pool:
+        found = [*pool.submit(in_turn).result(), *in_turn()]
+    module = module_at(build, state).train()
+    module(x)
+    wanted = torch.cat([each for each in module.buffers() if each.is_floating_point()])
+    assert torch.equal(wanted, state.buffers) is not moves
+    for each in found:
+        torch.testing.assert_close(each, wanted)
 
 
 # --- random layers -------------------------------------------------------------------------------

@@ -97,8 +97,11 @@ def forward(
                 masks[number] = stage.factors(noise, before.shape[1])
                 after = before * masks[number]
         else:
-            # In place, unless somebody needs what comes before.
-            fresh = 0 < number != network.features
+            # In place, unless somebody needs what comes before: the way back through another
+            # activation does, and a mask that drops nothing hands on what it was given.
+            fresh = number != network.features and isinstance(
+                network.stages[number - 1] if number else None, Linear | Normalised
+            )
             if stage == "relu":
                 after = before.relu_() if fresh else before.relu()
             else:

@@ -81,7 +81,7 @@ class DenseLayers:
         examples = feed.examples
         self.feed = feed
         self._task = model.task
-        self._parameters = model.layout.total
+        self._parameters, self._buffered = model.layout.total, model.buffer_layout.total
         self.recipe = recipe
         # Rows that are ready are gathered as they lie in the data; others are made by the feed.
         plain = examples.pixels is None and examples.x.is_contiguous()
@@ -115,11 +115,16 @@ class DenseLayers:
 
     def refusal(self, lane: Lane) -> str:
         """Return why the lane cannot be trained here; nothing if it can."""
-        if lane.shared.theta.dtype != self._dtype:
-            return f"the model is {lane.shared.theta.dtype} and the samples are {self._dtype}"
-        count = len(lane.shared.theta)
-        if count != self._parameters:  # the kernel checks no bounds
-            return f"the model has {count} parameters instead of {self._parameters}"
+        return self._misfit(ModelState(lane.shared.theta, lane.shared.buffers))
+
+    def _misfit(self, model: ModelState) -> str:
+        """Return why the passes cannot read a model; the kernel checks neither bounds nor types."""
+        parts = (("parameters", self._parameters), ("numbers in buffers", self._buffered))
+        for part, (what, count) in zip(model, parts, strict=True):
+            if count and part.dtype != self._dtype:
+                return f"the model is {part.dtype} and the samples are {self._dtype}"
+            if part.shape != (count,):
+                return f"the model has {part.numel()} {what} instead of {count}"
         return ""
 
     def counting(
@@ -127,12 +132,10 @@ class DenseLayers:
     ) -> Callable[[ModelState, range], Tally] | None:
         """Return what counts the rows of a test set with a model; None if the kernel cannot."""
         passes = self.passes
-        kinds = {model.theta.dtype for model in models}
-        kinds.add(torch.float32 if test.pixels is not None else test.x.dtype)
-        if not isinstance(passes, KernelPasses) or kinds != {torch.float32} or test.x.is_cuda:
+        kind = torch.float32 if test.pixels is not None else test.x.dtype
+        if not isinstance(passes, KernelPasses) or kind != torch.float32 or test.x.is_cuda:
             return None
-        # The kernel checks no bounds.
-        if {len(model.theta) for model in models} != {self._parameters}:
+        if any(map(self._misfit, models)):
             return None
         if math.prod(test.x.shape[1:]) != passes.kernel.inputs:
             return None
@@ -160,6 +163,9 @@ class DenseLayers:
         rows = held.batches[place]
         device, weight = cohort.devices[place], cohort.weight(place)
         runs = [_LocalSteps(self.passes, self.recipe, lane, device) for lane in lanes]
+        for model in (model for run in runs for model in run.frozen.values()):
+            if misfit := self._misfit(model):
+                raise ValueError(f"of a frozen model: {misfit}")
         at_once = [run for run in runs if self._kernel is not None and run.by_labels]
         noise: Tensor | None = None
         if rows and self._rows is not None:
@@ -226,8 +232,8 @@ class _LocalSteps:
         self._shift: Tensor | None = None
         if self._affine is not None and self._affine.shift is not None:
             self._shift = self._affine.shift(shared, self.client)
-        self._frozen = {
-            name: anchor._replace(theta=aligned(anchor.theta))
+        self.frozen = {
+            name: ModelState(*map(aligned, anchor))
             for name, anchor in algorithm.anchors(shared, self.client).items()
         }
         self._at_start: Tensor | None = None
@@ -331,17 +337,20 @@ class _LocalSteps:
         output, kept = self.passes.forward(motion.theta, buffers, batch, train=True)
 
         def anchor(name: str) -> Output:
-            return self.passes.forward(*self._frozen[name], batch, train=False)[0]
+            return self.passes.forward(*self.frozen[name], batch, train=False)[0]
 
-        weight, names = 1 / len(batch.y), tuple(self._frozen)
+        weight, names = 1 / len(batch.y), tuple(self.frozen)
         compared = Compared(batch.y, batch.one_hot, weight, names, anchor, self.client)
         slope = slopes(self.lane.algorithm.objective, output, compared)
         self.passes.move(batch, kept, slope, motion)
 
 
-def aligned(theta: Theta) -> Theta:
-    """Return a vector that begins where torch's own do, a copy of one that does not.
+def aligned(vector: Tensor) -> Tensor:
+    """Return a vector that lies as torch's own do, a copy of one that does not.
 
-    A product may take another order of summation for another address.
+    Its entries follow one another, as the kernel reads them, and it begins at such an address: a
+    product may take another order of summation for another one.
     """
-    return theta if theta.data_ptr() % ALIGNED == 0 else theta.clone()
+    if vector.is_contiguous() and vector.data_ptr() % ALIGNED == 0:
+        return vector
+    return vector.clone(memory_format=torch.contiguous_format)

@@ -7,6 +7,7 @@ workers change a bit of the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
@@ -36,17 +37,27 @@ def why_no_kernel(model: Model, examples: Examples) -> str:
         return f"there is no kernel for the model {model.name}"
     if examples.x.device.type != "cpu":
         return "the kernel computes on the CPU"
-    if (
-        examples.pixels is not None
-        or examples.x.dtype != torch.float32
-        or not (examples.x.is_contiguous() and examples.y.is_contiguous())
-    ):
-        return "the kernel reads contiguous float32 samples"
-    # The kernel checks no bounds: a label beyond the model's classes is left to torch to refuse.
-    if not 0 <= int(examples.y.min()) <= int(examples.y.max()) < model.layout.shapes[-1][0]:
-        return "there are labels beyond the model's classes"
+    if unreadable := _unreadable(model, examples):
+        return unreadable
     if native.library() is None:
         return "the kernel was not built for this machine"
+    return ""
+
+
+def _unreadable(model: Model, examples: Examples) -> str:
+    """Return why the kernel, which checks no bounds, cannot read the data; nothing if it can."""
+    x, y = examples.x, examples.y
+    classes, inputs = model.layout.shapes[0]
+    if examples.pixels is not None or x.dtype != torch.float32:
+        return "the kernel reads contiguous float32 samples"
+    if not (x.is_contiguous() and y.is_contiguous()):
+        return "the kernel reads contiguous float32 samples"
+    if math.prod(x.shape[1:]) != inputs:
+        return f"the samples are no rows of {inputs} numbers"
+    if not examples.labelled or y.dtype != torch.int64:
+        return "the samples are not of one class each"
+    if not 0 <= int(y.min()) <= int(y.max()) < classes:  # torch refuses such a label
+        return "there are labels beyond the model's classes"
     return ""
 
 
@@ -57,22 +68,18 @@ class Fused:
         self.kernel = native.Kernel(model, examples, recipe)
         self.momentum = recipe.momentum
 
-    @staticmethod
-    def refusal(lane: Lane) -> str:
+    def refusal(self, lane: Lane) -> str:
         """Return why the kernel cannot train the lane; nothing if it can."""
-        algorithm = lane.algorithm
-        objective = algorithm.objective
-        if isinstance(objective, Distillation):
-            objective = objective.base
-        if lane.shared.theta.dtype != torch.float32:
-            return f"the model is {lane.shared.theta.dtype}"
-        if not isinstance(algorithm.direction, Affine):
+        algorithm, theta = lane.algorithm, lane.shared.theta
+        if theta.dtype != torch.float32:
+            return f"the model is {theta.dtype}"
+        if theta.shape != (self.kernel.parameters,):  # the kernel checks no bounds
+            return f"the model has {theta.numel()} parameters instead of {self.kernel.parameters}"
+        if type(algorithm.direction) is not Affine:  # one made of it may compute something else
             return "direction is not Affine"
-        if isinstance(objective, Contrast):
-            objective = objective.base
-        if objective is not cross_entropy:
-            return "the kernel does not know the objective"
-        return "start_gradient is asked for" if algorithm.start_gradient else ""
+        if algorithm.start_gradient:
+            return "start_gradient is asked for"
+        return _unknown(lane)
 
     def leaves(
         self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort
@@ -133,6 +140,36 @@ class Fused:
                 after[device] = {name: value[row] for name, value in clients.items()}
         assert total is not None
         return total, after
+
+
+def _unknown(lane: Lane) -> str:
+    """Return why the kernel cannot compute the lane's objective; nothing if it can."""
+    objective = lane.algorithm.objective
+    # By type: what is made of one of these records may compute something else.
+    if type(objective) is Distillation:
+        if not _same_for_all(lane, "teacher"):
+            return "devices may have teachers of their own"
+        objective = objective.base
+    if type(objective) is Contrast:
+        if not _same_for_all(lane, "global", lane.shared.theta):
+            return "the global model is not the one that devices start from"
+        objective = objective.base
+    return "" if objective is cross_entropy else "the kernel does not know the objective"
+
+
+def _same_for_all(lane: Lane, name: str, theta: Tensor | None = None) -> bool:
+    """Whether a frozen model is one and the same, whatever a device remembers.
+
+    If ``theta`` is given, it has to be that one.
+    """
+    algorithm, shared = lane.algorithm, lane.shared
+    for _ in range(2):
+        client = {key: value.clone() for key, value in algorithm.init_client(shared).items()}
+        found = algorithm.anchors(shared, client).get(name)
+        if found is None or (theta is not None and found.theta is not theta):
+            return False
+        theta = found.theta
+    return True
 
 
 def _alike(steps: Sequence[int]) -> Iterator[tuple[slice, int]]:

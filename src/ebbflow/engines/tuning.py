@@ -7,8 +7,9 @@ the first blocks simply have different sizes.
 
 from __future__ import annotations
 
-import statistics
 import threading
+from collections.abc import Iterator
+from itertools import pairwise
 
 TRIALS = 3  # timed blocks of each size before the choice is made
 
@@ -29,7 +30,8 @@ class BlockTuner:
     """
 
     def __init__(self, most: int) -> None:
-        self.sizes = tuple(1 << n for n in range(max(1, most).bit_length()))
+        self.most = max(1, most)
+        self.sizes = tuple(1 << n for n in range(self.most.bit_length()))
         self._turn = 0
         self._times: dict[int, list[float]] = {size: [] for size in self.sizes}
         self._lock = threading.Lock()
@@ -41,15 +43,51 @@ class BlockTuner:
         devices.
         """
         with self._lock:
-            sizes = [size for size in self.sizes if size <= max(1, share)]
-            untried = [size for size in sizes if len(self._times[size]) < TRIALS]
+            untried = self.untried(share)
             if untried:
                 self._turn += 1
                 return untried[self._turn % len(untried)]
-            return min(sizes, key=lambda size: statistics.median(self._times[size]))
+            sizes = self._sizes(share)
+            # By the best of its times: what disturbs a block only makes it longer.
+            return min(sizes, key=lambda size: min(self._times[size]))
+
+    def untried(self, share: int) -> list[int]:
+        """Return the sizes that are still to be tried, of those that fit into a worker's share."""
+        return [size for size in self._sizes(share) if len(self._times[size]) < TRIALS]
+
+    def lengths(self, devices: int, workers: int) -> Iterator[int]:
+        """Yield the lengths of the blocks that so many devices are cut into for so many workers.
+
+        Sizes are tried as they are. Around the one that was chosen, blocks are made equal, so that
+        all workers are ready at the same time.
+        """
+        share = -(-devices // workers)
+        while devices and self.untried(share):
+            size = min(self.next(share), devices)
+            yield size
+            devices -= size
+        if devices:
+            yield from even_lengths(devices, workers, self.next(share), self.most)
 
     def took(self, size: int, samples: int, seconds: float) -> None:
         """Record how long a block of this size took for so many samples."""
         with self._lock:
             if size in self._times and len(self._times[size]) < TRIALS and samples:
                 self._times[size].append(seconds / samples)
+
+    def _sizes(self, share: int) -> list[int]:
+        return [size for size in self.sizes if size <= max(1, share)]
+
+
+def even_lengths(devices: int, workers: int, size: int, most: int) -> list[int]:
+    """Return lengths of blocks near a size, and not beyond the most, with equal work for workers.
+
+    >>> even_lengths(20, workers=2, size=8, most=100)
+    [10, 10]
+    >>> even_lengths(20, workers=2, size=8, most=8)
+    [5, 5, 5, 5]
+    """
+    turns = max(1, round(devices / (workers * size)), -(-devices // (workers * most)))
+    blocks = min(devices, turns * workers)
+    ends = [devices * block // blocks for block in range(blocks + 1)]
+    return [end - begin for begin, end in pairwise(ends)]

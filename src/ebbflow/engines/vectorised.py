@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Never
 
 import torch
@@ -285,22 +286,20 @@ class Vectorised:
             padded = sizes if self.model.batch_statistics else (-(-n // PAD) * PAD for n in sizes)
             alike.setdefault(tuple(padded), []).append(place)
         for rows, places in alike.items():
-            at = 0
-            while at < len(places):
-                size = self._block_size(max(rows, default=0), lanes, len(places))
-                yield _DeviceBlock(tuple(places[at : at + size]), rows)
-                at += size
+            left = iter(places)
+            for length in self._lengths(max(rows, default=0), lanes, len(places)):
+                yield _DeviceBlock(tuple(islice(left, length)), rows)
 
-    def _block_size(self, rows: int, lanes: int, devices: int) -> int:
-        if not self._maps:
-            return 1
-        if self.block is not None:
-            return self.block
+    def _lengths(self, rows: int, lanes: int, devices: int) -> Iterator[int]:
+        """Return the lengths of the blocks that so many devices are cut into."""
+        fixed = self.block if self._maps else 1
+        if fixed is not None:
+            return (min(fixed, devices - at) for at in range(0, devices, fixed))
         if lanes not in self._tuners:
             held = rows * self.feed.sample_bytes + 16 * self.model.layout.total
             room = GPU_BLOCK_BYTES if self.feed.examples.x.is_cuda else BLOCK_BYTES
             self._tuners[lanes] = BlockTuner(room // held)
-        return self._tuners[lanes].next(-(-devices // self.workers))
+        return self._tuners[lanes].lengths(devices, self.workers)
 
     def _timed(
         self, lanes: Sequence[Lane], cohort: Cohort, block: _DeviceBlock

@@ -2,7 +2,7 @@
 
 Such a network has its gradient in closed form, which engines compute faster than autograd. A module
 is followed by torch.fx, so that it need not be an ``nn.Sequential``; what was read from it is used
-only if it computes what the module computes.
+only if it computes what the module computes (`ebbflow.models.dense_check`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from ebbflow.core import dense
-from ebbflow.core.types import (
-    Buffers,
-    DenseNetwork,
-    DenseStage,
-    Forward,
-    Layout,
-    Linear,
-    Masked,
-    Normalised,
-    Theta,
-)
+from ebbflow.core.types import DenseNetwork, DenseStage, Layout, Linear, Masked, Normalised
 from ebbflow.models.dropout import NamedDropout, kept_units
 from ebbflow.models.fitted import Fitted
 
@@ -35,6 +24,7 @@ _KNOWN = (
     *(nn.Linear, nn.ReLU, nn.Tanh, nn.Flatten, nn.Identity, nn.Sequential),
     *(nn.BatchNorm1d, NamedDropout),
 )
+_BY_MODE = (nn.BatchNorm1d, NamedDropout)  # what computes something else in training
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -47,7 +37,6 @@ _FLATTEN = {torch.flatten, "flatten"}
 _FROM_SECOND = {(1,), (1, -1), (("start_dim", 1),)}
 _RESHAPE = {torch.reshape, "reshape", "view"}
 _SIZES = {"size", getattr, operator.getitem}  # by which the rows of a batch are counted
-_ROWS = 3  # that the module and what was read from it are compared on
 
 
 class _NotDenseError(Exception):
@@ -56,8 +45,8 @@ class _NotDenseError(Exception):
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a part is looked at as a whole."""
-        return isinstance(m, _KNOWN) and not isinstance(m, nn.Sequential)
+        """Whether a part is looked at as a whole; a subclass may compute something else."""
+        return type(m) in _KNOWN and type(m) is not nn.Sequential
 
 
 @dataclass(frozen=True)
@@ -93,9 +82,7 @@ Linear(weight=slice(15, 21, None), bias=None, outputs=2, inputs=3))
     try:
         # A copy, as forward may leave something behind; the parameters themselves are shared.
         followed = copy.deepcopy(inner, {id(p): p for p in inner.parameters()})
-        trained, tested = (
-            _read(followed.train(mode), prefix, layout, buffers) for mode in (True, False)
-        )
+        trained, tested = (_read(followed, mode, prefix, layout, buffers) for mode in (True, False))
     except Exception:  # of whatever kind: a forward that cannot be followed is no chain
         return None
     if trained != tested:
@@ -103,37 +90,9 @@ Linear(weight=slice(15, 21, None), bias=None, outputs=2, inputs=3))
     return _fitted(trained, module.task) if isinstance(module, Fitted) else trained
 
 
-def computes(
-    network: DenseNetwork, forward: Forward, theta: Theta, buffers: Buffers, draws: int
-) -> bool:
-    """Whether a network computes what a module's forward pass does, on a few random rows.
-
-    So must the buffers be the same after it.
-
-    A module may ask what kind of object its input is, and so look different to torch.fx.
-    """
-    inputs = next(stage.inputs for stage in network.stages if isinstance(stage, Linear))
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(_ROWS, inputs, generator=draw, dtype=theta.dtype)
-    noise = torch.rand(_ROWS, draws, generator=draw, dtype=theta.dtype) if draws else None
-    layers = dense.layer_views(network, theta)
-    for train in (True, False):
-        given = noise if train else None
-        try:
-            wanted, after = forward(theta, buffers, x, given, train)
-        except Exception:  # of a module that wants samples of another shape: it says so in a run
-            return False
-        own = buffers.clone()
-        found = dense.forward(network, layers, x, given, own, train=train).output
-        for ours, theirs in zip((*found, own), (*wanted, after), strict=True):
-            if ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-4, 1e-5):
-                return False
-    return True
-
-
 def _ordinary(part: nn.Module) -> bool:
-    """Whether a part is a known layer, or has no parameters of its own; and has no hooks."""
-    if any(getattr(part, name) for name in _HOOKS):
+    """Whether a part is a known layer, or has no parameters of its own; and was left as it is."""
+    if any(getattr(part, name) for name in _HOOKS) or "forward" in vars(part):
         return False
     if type(part) in _KNOWN:
         return True
@@ -147,8 +106,11 @@ def _fitted(network: DenseNetwork, task: str) -> DenseNetwork:
     return network._replace(zero_first=task == "binary" and last.outputs == 1)
 
 
-def _read(module: nn.Module, prefix: str, layout: Layout, buffers: Layout) -> DenseNetwork:
-    chain = _Chain(dict(module.named_modules()), prefix, layout, buffers)
+def _read(
+    module: nn.Module, train: bool, prefix: str, layout: Layout, buffers: Layout
+) -> DenseNetwork:
+    module.train(train)
+    chain = _Chain(dict(module.named_modules()), train, prefix, layout, buffers)
     for node in _Tracer().trace(module).nodes:
         if node.op == "output":
             return chain.network(node.args[0])
@@ -160,9 +122,15 @@ class _Chain:
     """The stages that have been read so far, and which value of the graph they lead to."""
 
     def __init__(
-        self, layers: dict[str, nn.Module], prefix: str, layout: Layout, buffers: Layout
+        self,
+        layers: dict[str, nn.Module],
+        train: bool,
+        prefix: str,
+        layout: Layout,
+        buffers: Layout,
     ) -> None:
         self.layers = layers
+        self.train = train
         self.prefix = prefix
         self.slices = layout.slices()
         self.buffers = buffers.slices()
@@ -202,6 +170,8 @@ class _Chain:
 
     def _take(self, node: fx.Node, layer: nn.Module, name: str) -> None:
         self._comes_last(node)
+        if isinstance(layer, _BY_MODE) and layer.training is not self.train:
+            raise _NotDenseError("a layer is kept in another mode")
         if isinstance(layer, nn.Linear):
             self._add(node, self._linear(layer, f"{self.prefix}{name}"))
         elif isinstance(layer, nn.ReLU):
@@ -257,8 +227,10 @@ class _Chain:
     def _reshape(self, node: fx.Node) -> None:
         shape = node.args[1] if isinstance(node.args[1], tuple) else node.args[1:]
         rows, columns = shape
-        # [batch, -1], or [-1, inputs]: engines look at whether samples have so many numbers.
-        if (isinstance(rows, fx.Node) and columns == -1) or (rows == -1 and columns != -1):
+        # [batch, -1], or [-1, inputs] of the samples themselves: engines look at whether these have
+        # so many numbers. Later on it might make other rows.
+        begins = not self.stages
+        if (isinstance(rows, fx.Node) and columns == -1) or (begins and rows == -1 != columns):
             self._flatten(node)
         else:
             raise _NotDenseError("another shape")

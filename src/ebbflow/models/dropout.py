@@ -12,12 +12,18 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 _BITS = 24  # of a uniform draw in single precision, and of a unit's
 _GOLDEN, _FIRST, _SECOND = -7046029254386353131, -4658895280553007687, -7723592293110705685
 """The odd constants of SplitMix64, as signed numbers."""
-_WHOLE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-"""Layers that are replaced; the last three drop whole channels."""
+_DROPS_CHANNELS = {
+    nn.Dropout.forward: False,
+    nn.Dropout1d.forward: True,
+    nn.Dropout2d.forward: True,
+    nn.Dropout3d.forward: True,
+}
+"""What the layers that are replaced do, and whether they drop whole channels."""
 
 
 class SampleDraws:
@@ -75,17 +81,18 @@ def kept_units(noise: Tensor, units: int, p: float, place: int) -> Tensor:
 def with_named_dropout(module: nn.Module) -> tuple[nn.Module, SampleDraws | None, int]:
     """Return the module with its dropout layers replaced, their draws, and how many there are.
 
-    One layer that is used in several places drops alike in all of them.
+    One layer that is used in several places drops alike in all of them. A subclass that computes
+    something of its own stays as it is.
     """
     draws = SampleDraws()
     replaced: dict[int, NamedDropout] = {}
     for parent in module.modules():
         # Not named_children, which leaves out what occurs a second time.
         for name, child in list(parent._modules.items()):
-            if isinstance(child, _WHOLE):
+            if isinstance(child, _DropoutNd) and type(child).forward in _DROPS_CHANNELS:
                 made = replaced.get(id(child))
                 if made is None:
-                    channels = type(child) is not nn.Dropout
+                    channels = _DROPS_CHANNELS[type(child).forward]
                     made = NamedDropout(child.p, len(replaced), draws, channels=channels)
                     replaced[id(child)] = made
                 setattr(parent, name, made)
@@ -95,7 +102,7 @@ def with_named_dropout(module: nn.Module) -> tuple[nn.Module, SampleDraws | None
 def draws_itself(module: nn.Module) -> bool:
     """Whether a layer draws from torch's generator in a way that cannot be replaced."""
     for part in module.modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+        if isinstance(part, _DropoutNd) and part.p > 0:
             return True
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout > 0:
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError
@@ -29,7 +32,8 @@ from ebbflow.core.types import (
     Precision,
     Theta,
 )
-from ebbflow.models.dense import computes, dense_network
+from ebbflow.models.dense import dense_network
+from ebbflow.models.dense_check import ModulePasses, computes
 from ebbflow.models.dropout import SampleDraws, draws_itself, with_named_dropout
 from ebbflow.models.precision import in_bfloat16
 
@@ -50,6 +54,7 @@ class _OwnCopy(threading.local):
         self._module = copy.deepcopy(template, shared)
         self.draws = None if draws is None else copy.deepcopy(draws, shared)
         self._device = torch.device("cpu")
+        self._mode: bool | None = None  # neither, as long as it is what the constructor left
         self._places: dict[str, _Places] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,13 +62,18 @@ class _OwnCopy(threading.local):
         return _OwnCopy, self._made_of
 
     def on(self, device: torch.device, *, train: bool) -> nn.Module:
-        """Return the copy, moved to the device with its constants and integer buffers."""
+        """Return the copy, moved to the device with its constants and integer buffers.
+
+        Its own ``train`` is called whenever the mode changes, and before the first pass: one that
+        keeps some layers in evaluation does so from the beginning.
+        """
         if device != self._device:
             self._module.to(device)
             self._device = device
             self._places = None
-        if self._module.training is not train:
+        if self._mode is not train:
             self._module.train(train)
+            self._mode = train
         return self._module
 
     def places(self) -> dict[str, _Places]:
@@ -275,6 +285,16 @@ def _hand_over(leaf: Tensor, name: str, places: dict[str, Tensor]) -> None:
     leaf.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]  # torch's
 
 
+def _attends(part: nn.Module) -> bool:
+    """Whether a layer is torch's attention, or calls torch's function for it by its name.
+
+    ``vmap`` has no rule for that function, and goes through the devices one after another.
+    """
+    forward = inspect.unwrap(getattr(type(part), "forward", None))  # type: ignore[arg-type]
+    calls = forward.__code__.co_names if inspect.isfunction(forward) else ()
+    return isinstance(part, nn.MultiheadAttention) or "scaled_dot_product_attention" in calls
+
+
 def from_module(
     build: Callable[[], nn.Module],
     name: str = "module",
@@ -293,8 +313,8 @@ def from_module(
             module's forward returns the logits, or the pair (logits, features).
         name: What messages call it.
         vectorise: Whether to map it over devices. By default every module is mapped on a GPU; on a
-            CPU all except those with convolutions, which are faster one device at a time, and
-            those with batch statistics, whose bits would depend on the block.
+            CPU all except those with convolutions or attention, which are faster one device at a
+            time, and those with batch statistics, whose bits would depend on the block.
         noise: The shape of the uniform draws that one sample needs in training. The module's
             forward then takes them as its second argument (None outside training). A module
             without has its ``nn.Dropout`` layers replaced by ones that draw by name
@@ -321,22 +341,25 @@ def from_module(
         )
     buffer_layout = vector.layout_of(_float_buffers(template))
     parts = list(template.modules())
-    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
-    batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts)
+    faster_alone = any(isinstance(part, _ConvNd) or _attends(part) for part in parts)
+    batch_statistics = any(isinstance(part, _BatchNorm) for part in parts)
+    by_default = not (faster_alone or batch_statistics)
     own = _OwnCopy(template, draws)
+
+    def state_of(module: nn.Module) -> ModelState:
+        theta = vector.flatten({n: p.detach() for n, p in _trained(module)}, layout)
+        return ModelState(theta, vector.flatten(dict(_float_buffers(module)), buffer_layout))
+
     network = dense_network(template, layout, buffer_layout) if inputs is None else None
     if network is not None:
         functions = _Functions(name, own, layout, buffer_layout, channels_last, False)
-        theta = vector.flatten({n: p.detach() for n, p in _trained(template)}, layout)
-        buffers = vector.flatten(dict(_float_buffers(template)), buffer_layout)
         drawn = 0 if noise is None else noise[0]
-        if not computes(network, functions.forward, theta, buffers, drawn):
+        passes = ModulePasses(layout, functions.forward, functions.gradient)
+        if not computes(network, passes, state_of(template), drawn):
             network = None
 
     def initial(draw: torch.Generator) -> ModelState:
-        fresh = _built(build, int(torch.randint(2**62, (), generator=draw)))
-        theta = vector.flatten({n: p.detach() for n, p in _trained(fresh)}, layout)
-        return ModelState(theta, vector.flatten(dict(_float_buffers(fresh)), buffer_layout))
+        return state_of(_built(build, int(torch.randint(2**62, (), generator=draw))))
 
     def at_precision(precision: Precision) -> Model:
         lower = precision == "bf16"
@@ -351,7 +374,7 @@ def from_module(
             batch_statistics=batch_statistics,
             noise=noise,
             hints=EngineHints(
-                vectorise=not (convolves or batch_statistics) if vectorise is None else vectorise,
+                vectorise=by_default if vectorise is None else vectorise,
                 vectorise_on_gpu=vectorise is not False,
                 own_draws=draws_itself(template),
                 dense=None if lower else network,

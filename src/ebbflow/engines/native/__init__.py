@@ -20,6 +20,7 @@ from ebbflow.core.local import Lane, Recipe
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Indices, Model, State
 from ebbflow.engines.native.loading import loaded
+from ebbflow.engines.native.vectors import fitting, spread
 
 
 class _LaneStruct(ctypes.Structure):
@@ -133,16 +134,17 @@ class Kernel:
             return kept[-1].data_ptr()
 
         shared, algorithm = lane.shared, lane.algorithm
-        direction = algorithm.direction
+        theta, direction = shared.theta, algorithm.direction
         assert isinstance(direction, Affine)
-        struct = _LaneStruct(theta=address(shared.theta), out=out.data_ptr(), rate=lane.lr)
+        struct = _LaneStruct(theta=address(theta), out=out.data_ptr(), rate=lane.lr)
         struct.pull = direction.pull
         if direction.shift is not None:
-            struct.shift = address(torch.stack([direction.shift(shared, own) for own in states]))
+            shifts = [spread(direction.shift(shared, own), theta) for own in states]
+            struct.shift = address(torch.stack(shifts))
         objective = algorithm.objective
         if isinstance(objective, Distillation):
             teacher = algorithm.anchors(shared, states[0])["teacher"].theta
-            struct.teacher = address(teacher)
+            struct.teacher = address(fitting(teacher, theta))
             struct.kl, struct.temperature = objective.kl, objective.temperature
             if objective.target == "mixed":
                 known = torch.zeros(self.classes, dtype=torch.uint8)
@@ -151,8 +153,9 @@ class Kernel:
             objective = objective.base
         if isinstance(objective, Contrast):
             before = [algorithm.anchors(shared, own)["previous"].theta for own in states]
-            struct.previous = address(torch.stack(before))
-            struct.seen = address(torch.stack([own["seen"] for own in states]))
+            struct.previous = address(torch.stack([fitting(each, theta) for each in before]))
+            seen = [own["seen"].to(theta).reshape(()) for own in states]
+            struct.seen = address(torch.stack(seen))
             struct.mu, struct.tau = objective.mu, objective.tau
         return struct
 

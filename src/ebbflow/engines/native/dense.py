@@ -18,6 +18,7 @@ from torch import Tensor
 from ebbflow.core.dense import refuse_one_sample
 from ebbflow.core.types import Buffers, DenseNetwork, Indices, Linear, Masked, Normalised
 from ebbflow.engines.native.loading import loaded
+from ebbflow.engines.native.vectors import spread
 
 PANEL = 16  # samples that are laid out together
 _ACTIVATIONS = {"relu": 1, "tanh": 2}
@@ -289,7 +290,7 @@ class DenseKernel:
         self._refuse_one(min(map(len, batches)))
         rows = np.concatenate(batches)
         ends = np.cumsum([len(each) for each in batches], dtype=np.int64)
-        kept = [_contiguous(motion) for motion in motions]
+        kept = [_readable(motion) for motion in motions]  # until the call returns
         structs = (_MotionStruct * len(kept))(*map(_struct, kept))
         if self._library.ebbflow_dense_train(
             self._network,
@@ -315,7 +316,7 @@ class DenseKernel:
         motion: Motion,
     ) -> None:
         """Move theta along the gradient, from the loss's derivatives in scores and features."""
-        kept = _contiguous(motion)
+        kept = _readable(motion)
         of_scores = of_scores.contiguous()
         of_features = None if of_features is None else of_features.contiguous()
         if self._library.ebbflow_dense_backward(
@@ -331,9 +332,9 @@ class DenseKernel:
             raise MemoryError
 
 
-def _contiguous(motion: Motion) -> Motion:
-    """Return a motion whose vectors can be read one entry after another."""
-    shift = None if motion.shift is None else motion.shift.contiguous()
+def _readable(motion: Motion) -> Motion:
+    """Return a motion whose vectors are all as long as theta, and lie one entry after another."""
+    shift = None if motion.shift is None else spread(motion.shift, motion.theta)
     return motion._replace(
         theta=motion.theta.contiguous(), start=motion.start.contiguous(), shift=shift
     )
