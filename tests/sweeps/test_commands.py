@@ -16,6 +16,7 @@ from ebbflow import experiment
 from ebbflow.cli.default_command import DefaultCommandGroup
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS
+from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import SweepFolder
 from tests.sweeps.wishes import kept, planned
 from tests.test_cli import ebbflow, process
@@ -222,6 +223,18 @@ def test_workers_are_told_how_long_a_round_may_take(
     assert ebbflow("sweep", "work", sweep, "--grace", "40", "-q").code == 1
     assert crew.call_args.args[-1] == 50
     assert worker.call_args.kwargs == {"grace": 40}
+
+
+def test_a_cluster_computes_without_workers_here_and_says_what_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = mock.Mock(return_value=None)
+    monkeypatch.setattr("ebbflow.sweeps.on_ray.run_on_ray", cluster)
+    sweep = kept(tmp_path / "sweep", planned({"seeds": [1]}))
+    Failures(sweep.path).write("s1", EbbflowError("it cannot be"))
+    answer = ebbflow("sweep", "--out", str(sweep.path), "--ray", "local", "--workers", "0")
+    assert cluster.call_count == 1
+    assert answer.code == 1 and "failed   s1: it cannot be" in answer.err
 
 
 def test_the_first_command_is_meant_if_none_is_named() -> None:

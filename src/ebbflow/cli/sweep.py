@@ -292,7 +292,8 @@ def _start(
     elif not silent:
         here = printable(shlex.quote(str(folder.path)))
         typer.echo(f"planned; each worker is one `ebbflow sweep work {here}`", err=True)
-    _conclude(folder, stopped, as_json=as_json, quiet=quiet, only_planned=not ready.workers)
+    only_planned = ray is None and not ready.workers
+    _conclude(folder, stopped, as_json=as_json, quiet=quiet, only_planned=only_planned)
 
 
 def _conclude(
