@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import look_anew
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.runs.schemas import checked
@@ -80,7 +81,11 @@ class Claims:
     def take(self, name: str, run: Path, patience: float = locks.PATIENCE) -> Claim | None:
         """Claim a cell whose run is in a folder; None if another process has it."""
         lock = locks.taken(self._lock(name), patience)
-        return None if lock is None else Claim(lock, self._note(name), self.attempts(name), run)
+        if lock is None:
+            return None
+        # Who had the lock before may have written these a moment ago, on another machine.
+        look_anew((self.folder, run.parent, run))
+        return Claim(lock, self._note(name), self.attempts(name), run)
 
     def note_death(self, name: str, pid: int, how: str) -> None:
         """Note how a process of ours has died, unless the cell has been claimed again since."""
