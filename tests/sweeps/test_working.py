@@ -16,7 +16,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS, SUMMARY, write_sealed
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.children import CellProcess
-from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.claims import Claim, Claims
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.estimates import CellEstimate
@@ -217,6 +217,47 @@ def test_where_nothing_can_be_written_any_more_the_cause_is_told(
     said = capfd.readouterr().err
     assert said.startswith("a: ") and said.count("\n") == 1
     assert "a.lock cannot be locked (File exists)" in said
+
+
+def full(path: Path, content: object) -> None:
+    raise EbbflowError(f"{path} needs 100 bytes, and its disk or quota has no more room")
+
+
+def test_a_full_disk_ends_a_worker_after_three_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No death can be noted, so that the cells would be tried again and again."""
+    monkeypatch.setattr("ebbflow.runs.records.write_atomically", full)
+    said: list[str] = []
+    own = Worker(reference(tmp_path, {"a": "do", "b": "do"}).open(), said.append)
+    with pytest.raises(EbbflowError) as caught:
+        own.work()
+    assert str(caught.value) == (
+        f"3 processes in a row ended before they had noted anything in {tmp_path} (the last one: "
+        "a, exit code 1): make sure that it can be written to and that its disk and your quota "
+        "have room, and start the worker again"
+    )
+    assert len(said) == 2
+    assert capfd.readouterr().err.count("its disk or quota has no more room\n") == 3
+    assert not Failures(tmp_path).read("a")
+
+
+def test_processes_that_are_killed_before_they_begin_are_counted_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is done in between shows that notes can be written."""
+    tries, begin = tmp_path / "tries", Claim.begin
+
+    def killed_first(claim: Claim) -> None:
+        with tries.open("a") as file:
+            file.write("x")
+        if len(tries.read_text()) != 3 and len(tries.read_text()) < 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin(claim)
+
+    monkeypatch.setattr(Claim, "begin", killed_first)
+    Worker(reference(tmp_path, {"a": "do", "b": "do"}).open(), lambda sentence: None).work()
+    assert done(tmp_path) == {"a", "b"} and len(tries.read_text()) == 6
 
 
 @pytest.mark.slow

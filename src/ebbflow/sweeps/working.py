@@ -19,7 +19,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.children import GRACE, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
-from ebbflow.sweeps.computing import CellEnding
+from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs
 from ebbflow.sweeps.room import Room
@@ -58,6 +58,7 @@ class Worker:
         self._room = Room(jobs.folder)
         self._done: set[str] = set()
         self._later: dict[str, None] = {}
+        self._unnoted = 0
         self._short_since: float | None = None
         self._child: CellProcess | None = None
         self._waiting = False
@@ -161,6 +162,8 @@ class Worker:
         return ending
 
     def _tell(self, name: str, pid: int, ending: CellEnding | str, seconds: float) -> None:
+        if ending in (CellEnding.DONE, CellEnding.FAILED, CellEnding.STOPPED):
+            self._unnoted = 0
         if ending is CellEnding.DONE:
             self._say(f"{name}: done, {seconds:.0f} s")
         elif ending is CellEnding.FAILED:
@@ -169,9 +172,18 @@ class Worker:
         elif ending is CellEnding.STOPPED:
             self._say(f"{name}: stopped, and can go on")
         elif isinstance(ending, str):
-            self._claims.note_death(name, pid, ending)
-            self._later[name] = None
-            self._say(f"{name}: its process died ({ending}); it is tried again")
+            self._tell_death(name, pid, ending)
+
+    def _tell_death(self, name: str, pid: int, how: str) -> None:
+        self._later[name] = None
+        self._unnoted = 0 if self._claims.note_death(name, pid, how) else self._unnoted + 1
+        if self._unnoted == MOST_DEATHS:  # the notes would not tell when to give the cells up
+            raise EbbflowError(
+                f"{self._unnoted} processes in a row ended before they had noted anything in "
+                f"{self.jobs.folder} (the last one: {name}, {how}): make sure that it can be "
+                "written to and that its disk and your quota have room, and start the worker again"
+            )
+        self._say(f"{name}: its process died ({how}); it is tried again")
 
     # --- waiting and stopping --------------------------------------------------------------------
 
