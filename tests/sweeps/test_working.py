@@ -291,6 +291,26 @@ def test_a_cell_that_no_worker_here_can_take_is_left(tmp_path: Path) -> None:
     assert note is not None and note["sentence"] in said
 
 
+def test_a_cell_for_which_other_programs_leave_no_memory_is_left_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebbflow.sweeps.working.INTERVAL", 0.01)
+    monkeypatch.setattr("ebbflow.sweeps.room.PATIENCE", 0.05)
+    monkeypatch.setattr(ceilings, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(ceilings, "total_memory", lambda: 10**12)
+    said: list[str] = []
+    jobs = reference(tmp_path, {"large": "do", "small": "do"}, {"large": 10**11, "small": 10})
+    own = Worker(jobs.open(), said.append)
+    own.work()
+    assert done(tmp_path) == {"small"}
+    sentence = (
+        "large needs about 100.0 GB of memory, and other programs leave 1.0 GB: it is left for "
+        "other machines"
+    )
+    assert own.left == {"large": sentence}
+    assert said[-2:] == ["waits for memory that other cells have been promised", sentence]
+
+
 def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:
     plan = planned({"seeds": [1]})
     other = planned({"seeds": [2]}).cells[0].config
