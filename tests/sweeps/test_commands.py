@@ -237,6 +237,18 @@ def test_a_cluster_computes_without_workers_here_and_says_what_is_not_done(
     assert answer.code == 1 and "failed   s1: it cannot be" in answer.err
 
 
+def test_plugins_are_named_so_that_processes_elsewhere_find_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").touch()
+    ready = mock.Mock(side_effect=EbbflowError("far enough"))
+    monkeypatch.setattr("ebbflow.sweeps.front.prepared", ready)
+    with pytest.raises(EbbflowError, match="far enough"):
+        package.sweep(grid={"seeds": [1]}, plugins=["mine.py"], out="sweep")
+    assert ready.call_args.args[-1] == [str(tmp_path / "mine.py")]
+
+
 def test_the_first_command_is_meant_if_none_is_named() -> None:
     group = DefaultCommandGroup(name="sweep", commands={"run": None, "status": None})  # type: ignore[dict-item]
     assert group.with_command(["x.toml"]) == ["run", "x.toml"]
