@@ -149,6 +149,7 @@ def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(
         ("sweep work", "Missing argument 'DIR'; see `ebbflow sweep work --help`"),
         ("sweep work nowhere --grace 0", "--grace 0 is too small: write at least 1"),
         ("sweep --seeds 1 --ray 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: start one by"),
+        ("sweep --seeds 1 --ray local --set engine.kind=ray", 'cell s1: engine.kind = "ray" takes'),
         ("sweep --seeds 1 --ray head:port", '--ray: "head:port" is no address of a Ray cluster'),
     ],
 )
@@ -172,6 +173,7 @@ def test_mistakes_are_told_in_a_sentence(
         ({"workers": "4"}, "argument workers = '4' is neither a number of processes, as in"),
         ({"workers": 0}, "argument workers = 0 computes nothing: use at least 1"),
         ({"workers": "127.0.0.1:9"}, "there is no Ray cluster at 127.0.0.1:9: "),
+        ({"workers": "local", "settings": {"engine.kind": "ray"}}, 'engine.kind = "ray" takes all'),
         ({"grid": [3]}, "argument grid = [3] is neither keys with their values nor a list of"),
         ({"grid": "alpha=1,2"}, "argument grid = 'alpha=1,2' is neither"),
         ({"grid": 3}, "argument grid = 3 is neither"),

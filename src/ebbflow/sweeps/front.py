@@ -86,7 +86,7 @@ def sweep(
     here = 1 if isinstance(workers, str) else workers
     folder = SweepFolder(Path(out))
     paths = [str(Path(path).resolve()) for path in plugins]
-    ready = prepared(plan_of(wish), folder, here, paths)
+    ready = prepared(plan_of(wish), folder, here, paths, on_ray=isinstance(workers, str))
     write(ready)
     display = SweepDisplay(None if progress else Console(quiet=True), here)
     if isinstance(workers, str):
