@@ -60,6 +60,30 @@ def test_a_cell_belongs_to_one_process_until_that_dies(tmp_path: Path) -> None:
     assert second["memory"] > 2**20 and second["seconds"] >= 0
 
 
+def test_what_another_machine_has_just_written_is_seen_before_a_cell_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On NFS a machine learns of files that it has looked for in vain by opening their folders."""
+    opened: list[object] = []
+    usual = os.open
+
+    def opening(path: object, *rest: object, **more: object) -> int:
+        opened.append(path)
+        return usual(path, *rest, **more)  # type: ignore[arg-type]
+
+    class Remembering(ToyJobs):
+        """A cell that was done elsewhere a moment ago."""
+
+        def is_done(self, name: str) -> bool:
+            run = self.run_folder(name)
+            lock = opened.index(str(self.folder / "claims" / "a.lock"))
+            return opened[lock + 1 :] == [self.folder / "claims", run.parent, run]
+
+    monkeypatch.setattr(os, "open", opening)
+    assert compute_cell(Remembering(tmp_path, {"a": "do"}, {}), "a", never) is CellEnding.DONE
+    assert not (tmp_path / "log").exists()
+
+
 def test_looking_at_a_claim_does_not_take_it(tmp_path: Path) -> None:
     claims = Claims(tmp_path)
     assert not claims.is_held("a")

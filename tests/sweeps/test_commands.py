@@ -16,6 +16,7 @@ from ebbflow import experiment
 from ebbflow.cli.default_command import DefaultCommandGroup
 from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS
+from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import SweepFolder
 from tests.sweeps.wishes import kept, planned
 from tests.test_cli import ebbflow, process
@@ -148,6 +149,7 @@ def test_a_dry_run_writes_nothing_and_a_bad_cell_is_refused_by_name(
         ("sweep work", "Missing argument 'DIR'; see `ebbflow sweep work --help`"),
         ("sweep work nowhere --grace 0", "--grace 0 is too small: write at least 1"),
         ("sweep --seeds 1 --ray 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: start one by"),
+        ("sweep --seeds 1 --ray local --set engine.kind=ray", 'cell s1: engine.kind = "ray" takes'),
         ("sweep --seeds 1 --ray head:port", '--ray: "head:port" is no address of a Ray cluster'),
     ],
 )
@@ -171,6 +173,7 @@ def test_mistakes_are_told_in_a_sentence(
         ({"workers": "4"}, "argument workers = '4' is neither a number of processes, as in"),
         ({"workers": 0}, "argument workers = 0 computes nothing: use at least 1"),
         ({"workers": "127.0.0.1:9"}, "there is no Ray cluster at 127.0.0.1:9: "),
+        ({"workers": "local", "settings": {"engine.kind": "ray"}}, 'engine.kind = "ray" takes all'),
         ({"grid": [3]}, "argument grid = [3] is neither keys with their values nor a list of"),
         ({"grid": "alpha=1,2"}, "argument grid = 'alpha=1,2' is neither"),
         ({"grid": 3}, "argument grid = 3 is neither"),
@@ -222,6 +225,30 @@ def test_workers_are_told_how_long_a_round_may_take(
     assert ebbflow("sweep", "work", sweep, "--grace", "40", "-q").code == 1
     assert crew.call_args.args[-1] == 50
     assert worker.call_args.kwargs == {"grace": 40}
+
+
+def test_a_cluster_computes_without_workers_here_and_says_what_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = mock.Mock(return_value=None)
+    monkeypatch.setattr("ebbflow.sweeps.on_ray.run_on_ray", cluster)
+    sweep = kept(tmp_path / "sweep", planned({"seeds": [1]}))
+    Failures(sweep.path).write("s1", EbbflowError("it cannot be"))
+    answer = ebbflow("sweep", "--out", str(sweep.path), "--ray", "local", "--workers", "0")
+    assert cluster.call_count == 1
+    assert answer.code == 1 and "failed   s1: it cannot be" in answer.err
+
+
+def test_plugins_are_named_so_that_processes_elsewhere_find_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").touch()
+    ready = mock.Mock(side_effect=EbbflowError("far enough"))
+    monkeypatch.setattr("ebbflow.sweeps.front.prepared", ready)
+    with pytest.raises(EbbflowError, match="far enough"):
+        package.sweep(grid={"seeds": [1]}, plugins=["mine.py"], out="sweep")
+    assert ready.call_args.args[-1] == [str(tmp_path / "mine.py")]
 
 
 def test_the_first_command_is_meant_if_none_is_named() -> None:

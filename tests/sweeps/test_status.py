@@ -168,6 +168,26 @@ def test_what_is_done_or_has_failed_is_not_measured_again(
     assert sweep_estimate_table(ready)[0].row_count == 3
 
 
+def test_cells_that_take_a_whole_cluster_are_computed_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would wait for cores that no cell gives back, and fail in the end."""
+    monkeypatch.setattr(starting, "measured", lambda cells, *_: {each.name: TEN for each in cells})
+    sweep = SweepFolder(tmp_path / "sweep")
+    plan = planned({"seeds": [1, 2]}, engine__kind="ray")
+    refused = pytest.raises(EbbflowError, match=r'^cell s1: engine.kind = "ray" takes all cores')
+    with refused:
+        starting.prepared(plan, sweep, 2)
+    with refused:
+        starting.prepared(plan, sweep, 1, on_ray=True)
+    ready = starting.prepared(plan, sweep, 1)
+    assert ready.estimates.keys() == {"s1", "s2"}
+    starting.write(ready)
+    for name in ready.estimates:
+        Failures(sweep.path).write(name, EbbflowError("it is over"))
+    assert starting.prepared(plan, sweep, 2, on_ray=True).workers == 2
+
+
 def test_cells_that_differ_in_their_seeds_are_measured_once() -> None:
     plan = planned({"partition.alpha": [0.3, 0.7], "seeds": [1, 2, [3, 4]]})
     groups = [[each.name for each in group] for group in alike(plan.cells)]

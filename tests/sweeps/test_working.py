@@ -16,7 +16,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.runs.records import METRICS, SUMMARY, write_sealed
 from ebbflow.simulation import ceilings
 from ebbflow.sweeps.children import CellProcess
-from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.claims import Claim, Claims
 from ebbflow.sweeps.computing import CellEnding, compute_cell
 from ebbflow.sweeps.crew import Crew
 from ebbflow.sweeps.estimates import CellEstimate
@@ -219,6 +219,47 @@ def test_where_nothing_can_be_written_any_more_the_cause_is_told(
     assert "a.lock cannot be locked (File exists)" in said
 
 
+def full(path: Path, content: object) -> None:
+    raise EbbflowError(f"{path} needs 100 bytes, and its disk or quota has no more room")
+
+
+def test_a_full_disk_ends_a_worker_after_three_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No death can be noted, so that the cells would be tried again and again."""
+    monkeypatch.setattr("ebbflow.runs.records.write_atomically", full)
+    said: list[str] = []
+    own = Worker(reference(tmp_path, {"a": "do", "b": "do"}).open(), said.append)
+    with pytest.raises(EbbflowError) as caught:
+        own.work()
+    assert str(caught.value) == (
+        f"3 processes in a row ended before they had noted anything in {tmp_path} (the last one: "
+        "a, exit code 1): make sure that it can be written to and that its disk and your quota "
+        "have room, and start the worker again"
+    )
+    assert len(said) == 2
+    assert capfd.readouterr().err.count("its disk or quota has no more room\n") == 3
+    assert not Failures(tmp_path).read("a")
+
+
+def test_processes_that_are_killed_before_they_begin_are_counted_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is done in between shows that notes can be written."""
+    tries, begin = tmp_path / "tries", Claim.begin
+
+    def killed_first(claim: Claim) -> None:
+        with tries.open("a") as file:
+            file.write("x")
+        if len(tries.read_text()) != 3 and len(tries.read_text()) < 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin(claim)
+
+    monkeypatch.setattr(Claim, "begin", killed_first)
+    Worker(reference(tmp_path, {"a": "do", "b": "do"}).open(), lambda sentence: None).work()
+    assert done(tmp_path) == {"a", "b"} and len(tries.read_text()) == 6
+
+
 @pytest.mark.slow
 def test_cells_that_do_not_fit_together_are_computed_one_after_the_other(tmp_path: Path) -> None:
     available = ceilings.available_memory()
@@ -248,6 +289,26 @@ def test_a_cell_that_no_worker_here_can_take_is_left(tmp_path: Path) -> None:
     assert "left for other machines" in said
     note = Failures(tmp_path, LEFT).read("huge")
     assert note is not None and note["sentence"] in said
+
+
+def test_a_cell_for_which_other_programs_leave_no_memory_is_left_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebbflow.sweeps.working.INTERVAL", 0.01)
+    monkeypatch.setattr("ebbflow.sweeps.room.PATIENCE", 0.05)
+    monkeypatch.setattr(ceilings, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(ceilings, "total_memory", lambda: 10**12)
+    said: list[str] = []
+    jobs = reference(tmp_path, {"large": "do", "small": "do"}, {"large": 10**11, "small": 10})
+    own = Worker(jobs.open(), said.append)
+    own.work()
+    assert done(tmp_path) == {"small"}
+    sentence = (
+        "large needs about 100.0 GB of memory, and other programs leave 1.0 GB: it is left for "
+        "other machines"
+    )
+    assert own.left == {"large": sentence}
+    assert said[-2:] == ["waits for memory that other cells have been promised", sentence]
 
 
 def test_a_run_of_somebody_else_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -176,7 +176,9 @@ def run(
         add_options(wish.layers, preset or [], shortcuts, settings or [])
         plan, out = _planned(wish, plugin or []), out or _default_folder(wish)
     silent = quiet or as_json
-    ready = _prepared(plan, SweepFolder(out), workers, plugin or [], silent, retry=retry)
+    ready = _prepared(
+        plan, SweepFolder(out), workers, plugin or [], silent, retry=retry, on_ray=ray is not None
+    )
     if dry_run:
         _foretell(ready, as_json, quiet)
         return
@@ -225,8 +227,9 @@ def _default_folder(wish: Wish) -> Path:
 
 
 def _prepared(
-    plan: Any, folder: SweepFolder, workers: int, plugins: list[Path], silent: bool, *, retry: bool
-) -> PreparedSweep:
+    plan: Any, folder: SweepFolder, workers: int, plugins: list[Path], silent: bool,
+    *, retry: bool, on_ray: bool,
+) -> PreparedSweep:  # fmt: skip
     from ebbflow.sweeps.starting import prepared
 
     def tell(done: int, of: int) -> None:
@@ -236,7 +239,7 @@ def _prepared(
             _progress("")
 
     paths = [str(path.resolve()) for path in plugins]
-    return prepared(plan, folder, workers, paths, tell, retry=retry)
+    return prepared(plan, folder, workers, paths, tell, retry=retry, on_ray=on_ray)
 
 
 def _progress(text: str) -> None:
@@ -292,7 +295,8 @@ def _start(
     elif not silent:
         here = printable(shlex.quote(str(folder.path)))
         typer.echo(f"planned; each worker is one `ebbflow sweep work {here}`", err=True)
-    _conclude(folder, stopped, as_json=as_json, quiet=quiet, only_planned=not ready.workers)
+    only_planned = ray is None and not ready.workers
+    _conclude(folder, stopped, as_json=as_json, quiet=quiet, only_planned=only_planned)
 
 
 def _conclude(

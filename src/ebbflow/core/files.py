@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ebbflow.core.errors import EbbflowError
@@ -123,6 +123,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def look_anew(folders: Iterable[Path]) -> None:
+    """Let a network file system ask its server what is in folders.
+
+    A machine may remember for up to a minute that a file was not there. It asks when a folder is
+    opened, but not when a file in it is looked for.
+    """
+    for folder in folders:
+        with suppress(OSError):  # it is not there, or not for us to read
+            os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
 
 
 def sha256(content: bytes) -> str:

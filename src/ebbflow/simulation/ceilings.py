@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from ebbflow.core.errors import EbbflowError
 from ebbflow.simulation.estimate import Estimate
@@ -53,11 +53,7 @@ def available_memory() -> int | None:
     left = _of_machine("MemAvailable:")
     if left is None:
         return None
-    try:  # a container may have less than the machine
-        limit, used = (int((_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # there is no limit
-        return left
-    return min(left, max(0, limit - used))
+    return min([left, *(max(0, limit - used) for limit, used in _limits())])
 
 
 def total_memory() -> int | None:
@@ -65,20 +61,58 @@ def total_memory() -> int | None:
     total = _of_machine("MemTotal:")
     if total is None:
         return None
-    try:
-        return min(total, int((_GROUP / "memory.max").read_text()))
-    except (OSError, ValueError):
-        return total
-
-
-_GROUP = Path("/sys/fs/cgroup")
+    return min([total, *(limit for limit, _ in _limits())])
 
 
 def _of_machine(what: str) -> int | None:
+    kilobytes = _number(Path("/proc/meminfo"), what)
+    return None if kilobytes is None else 1024 * kilobytes
+
+
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+_SECOND_VERSION = ("memory.max", "memory.current", "inactive_file")
+_FIRST_VERSION = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yield how much memory each control group around this process may use, and how much it does.
+
+    Containers and the jobs of schedulers are such groups, one within the other.
+    """
     try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith(what):
-                return 1024 * int(line.split()[1])
+        lines = _OWN_GROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # a system without such groups
+        return
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        root, names = (_GROUPS / "memory", _FIRST_VERSION) if kinds else (_GROUPS, _SECOND_VERSION)
+        own = PurePosixPath(path)
+        # Within a container, those that are named may not be there: its own is then the root.
+        for group in (own, *own.parents):
+            limit_and_use = _limit_and_use(root / group.relative_to("/"), *names)
+            if limit_and_use is not None:
+                yield limit_and_use
+
+
+def _limit_and_use(group: Path, limit: str, use: str, cache: str) -> tuple[int, int] | None:
+    try:
+        most, used = (int((group / name).read_text()) for name in (limit, use))
+    except (OSError, ValueError):  # there is no limit
+        return None
+    # What was read from files some time ago is counted, too, but given up where memory is short.
+    return most, max(0, used - (_number(group / "memory.stat", cache) or 0))
+
+
+def _number(path: Path, what: str) -> int | None:
+    """Return the number behind a name in one of the kernel's lists."""
+    try:
+        for line in path.read_text(encoding="ascii").splitlines():
+            name, number, *_ = line.split()
+            if name == what:
+                return int(number)
     except (OSError, ValueError):
         pass
     return None

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.files import look_anew
 from ebbflow.runs.checkpoint import checkpoint_paths
 from ebbflow.runs.records import read_json, write_json
 from ebbflow.runs.schemas import checked
@@ -80,23 +81,37 @@ class Claims:
     def take(self, name: str, run: Path, patience: float = locks.PATIENCE) -> Claim | None:
         """Claim a cell whose run is in a folder; None if another process has it."""
         lock = locks.taken(self._lock(name), patience)
-        return None if lock is None else Claim(lock, self._note(name), self.attempts(name), run)
+        if lock is None:
+            return None
+        # Who had the lock before may have written these a moment ago, on another machine.
+        look_anew((self.folder, run.parent, run))
+        return Claim(lock, self._note(name), self.attempts(name), run)
 
-    def note_death(self, name: str, pid: int, how: str) -> None:
-        """Note how a process of ours has died, unless the cell has been claimed again since."""
+    def note_death(self, name: str, pid: int, how: str) -> bool:
+        """Note how a process of ours has died, unless the cell has been claimed again since.
+
+        Return False if not even its beginning was noted.
+        """
         lock = locks.taken(self._lock(name))
-        if lock is not None:
-            try:
-                self.note_end(name, pid, "died", how)
-            finally:
-                lock.release()
+        if lock is None:
+            return True
+        try:
+            return self.note_end(name, pid, "died", how)
+        finally:
+            lock.release()
 
-    def note_end(self, name: str, pid: int, state: State, how: str) -> None:
-        """Note how a process ended that could not do so itself; the caller holds the lock."""
+    def note_end(self, name: str, pid: int, state: State, how: str) -> bool:
+        """Note how a process ended that could not do so itself; the caller holds the lock.
+
+        Return False if its beginning was not noted.
+        """
         attempts = self.attempts(name)
-        if attempts and attempts[-1]["pid"] == pid and attempts[-1]["state"] == "running":
+        if not attempts or attempts[-1]["pid"] != pid:
+            return False
+        if attempts[-1]["state"] == "running":
             attempts[-1] |= {"state": state, "how": how}
             write_json(self._note(name), {"attempts": attempts})
+        return True
 
     def _lock(self, name: str) -> Path:
         return self.folder / f"{name}.lock"

@@ -120,17 +120,18 @@ class SweepDisplay:
             if cell.state in ("done", "failed") and self._told.get(cell.name) != cell.state:
                 self._told[cell.name] = cell.state
                 done = f"{cell.name}: done, {in_time(cell.seconds)}"
-                self._say(done if cell.state == "done" else f"{cell.name}: failed: {cell.why}")
+                self.say(done if cell.state == "done" else f"{cell.name}: failed: {cell.why}")
             elif cell.state == "waiting" and cell.why and self._told.get(cell.name) != cell.why:
                 self._told[cell.name] = cell.why
-                self._say(f"left by {cell.why}")
+                self.say(f"left by {cell.why}")
         if time.monotonic() - self._shown >= SECONDS_BETWEEN_LINES and not status.over:
             self._shown = time.monotonic()
-            self._say(summary_line(status, self._workers))
+            self.say(summary_line(status, self._workers))
 
     def skip(self, status: SweepStatus) -> None:
         """Take note of what is done already: nothing is said of it."""
         self._told |= {c.name: c.state for c in status.cells if c.state in ("done", "failed")}
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line, above the table if there is one."""
         self.console.print(printable(text), soft_wrap=True, highlight=False, markup=False)

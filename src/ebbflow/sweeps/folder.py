@@ -107,8 +107,9 @@ class SweepFolder:
         return [cell.name for cell in self.plan().cells if failed.forget(cell.name)]
 
     def reference(self, plugins: Sequence[str] = ()) -> JobsReference:
-        """Return how a worker gets this sweep's cells."""
-        arguments: dict[str, Any] = {"folder": str(self.path), "plugins": list(plugins)}
+        """Return how a worker gets this sweep's cells, whatever its working directory is."""
+        folder = str(self.path.absolute())
+        arguments: dict[str, Any] = {"folder": folder, "plugins": list(plugins)}
         return JobsReference(f"{__name__}:jobs_of", arguments)
 
 

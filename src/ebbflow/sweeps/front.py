@@ -85,7 +85,8 @@ def sweep(
     load_configured(wish.layers, plugins)
     here = 1 if isinstance(workers, str) else workers
     folder = SweepFolder(Path(out))
-    ready = prepared(plan_of(wish), folder, here, [str(path) for path in plugins])
+    paths = [str(Path(path).resolve()) for path in plugins]
+    ready = prepared(plan_of(wish), folder, here, paths, on_ray=isinstance(workers, str))
     write(ready)
     display = SweepDisplay(None if progress else Console(quiet=True), here)
     if isinstance(workers, str):

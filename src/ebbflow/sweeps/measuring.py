@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection, get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ebbflow import experiment
 from ebbflow.config.merge import read_written
@@ -22,11 +22,11 @@ from ebbflow.sweeps.children import METHOD, Leaving
 from ebbflow.sweeps.failures import sentence_of
 
 
-def measure_all(order: Mapping[str, Any], lifeline: int) -> None:
-    """Print a line of JSON for each cell of an order, as soon as it is known."""
+def measure_all(order: Mapping[str, Any], lifeline: int, answers: TextIO) -> None:
+    """Write a line of JSON for each cell of an order, as soon as it is known."""
     for cell in order["cells"]:
         found = _in_child(cell, order["out"], order["plugins"], lifeline)
-        print(json.dumps({"name": cell["name"], **found}), flush=True)
+        print(json.dumps({"name": cell["name"], **found}), file=answers, flush=True)
 
 
 def _in_child(

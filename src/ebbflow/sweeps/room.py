@@ -8,6 +8,7 @@ most; what it has not taken yet is not available to the next one.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,8 @@ from ebbflow.sweeps.cores import bind_to, least_used
 from ebbflow.sweeps.usage import birth, resident
 
 FOLDER = "hosts"
+PATIENCE = 60.0
+"""Seconds to wait for memory while no other cell is computed here."""
 _Bytes = Annotated[int, Field(ge=0)]
 
 
@@ -51,6 +54,7 @@ class Room:
     def __init__(self, folder: Path) -> None:
         name = safe_name(hostname())
         self._path, self._lock = (folder / FOLDER / f"{name}{end}" for end in (".json", ".lock"))
+        self._short_since: float | None = None
 
     def check(self) -> None:
         """Raise an error unless files of the sweep can be written and locked on this machine."""
@@ -71,6 +75,8 @@ class Room:
         """Whether there is room for a cell now, in a process that is a fork of this one."""
         if need is None:
             return True
+        if self.never(need):
+            return False
         from ebbflow.simulation.ceilings import available_memory  # noqa: PLC0415 - imports torch
 
         available = available_memory()
@@ -78,6 +84,33 @@ class Room:
             return True
         promised = sum(_not_taken(each) for each in self.others())
         return need - resident(os.getpid()) <= available - promised
+
+    def lacking(self, need: int | None) -> str | None:
+        """Return how little memory there is for a cell that does not fit, if it is to be left.
+
+        It is if it needs more than this machine has, or if it has been asked about for long while
+        no cell was computed here.
+        """
+        from ebbflow.simulation import ceilings  # noqa: PLC0415 - imports torch
+
+        if self.never(need):
+            return f"this machine has {ceilings.in_words(ceilings.total_memory() or 0)}"
+        if self._short_for_long():
+            return f"other programs leave {ceilings.in_words(ceilings.available_memory() or 0)}"
+        return None
+
+    def _short_for_long(self) -> bool:
+        """Whether there has been too little memory for long, though no cell is computed here."""
+        if self.others():
+            self._short_since = None
+            return False
+        if self._short_since is None:
+            self._short_since = time.monotonic()
+        return time.monotonic() - self._short_since > PATIENCE
+
+    def was_enough(self) -> None:
+        """Note that a cell has been computed: from now on, memory has not been short for long."""
+        self._short_since = None
 
     def reserve(self, cell: str, need: int | None, cores: int = 0) -> bool:
         """Promise this process the memory of a cell; False if there is no room for it now.

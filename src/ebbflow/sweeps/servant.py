@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 LONGEST_ORDER = 2**28
 
@@ -19,9 +19,10 @@ def main() -> None:
     if order.get("gpu") is not None:  # before torch is imported, which asks once
         os.environ[VISIBLE] = order["gpu"]
     if order["do"] == "estimate":
+        answers = _answers()
         from ebbflow.sweeps.measuring import measure_all  # noqa: PLC0415
 
-        measure_all(order, 0)
+        measure_all(order, 0, answers)
         return
     sys.exit(_work(order))
 
@@ -42,6 +43,13 @@ def _work(order: dict[str, Any]) -> int:
         say(f"ebbflow: {error}")
         return 2
     return 0 if worker.stopped_by is None else 128 + worker.stopped_by
+
+
+def _answers() -> TextIO:
+    """Return standard output for us alone; what plugins and libraries print goes to the errors."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
 
 
 def read_order(handle: int) -> dict[str, Any]:

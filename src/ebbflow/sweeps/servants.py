@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import IO, Any
 
 
+def import_paths() -> list[str]:
+    """Return where this process imports code from, so that others can take the same."""
+    return [str(Path(path).absolute()) for path in sys.path if path]
+
+
 def start_servant(
     order: Mapping[str, Any], *, stdout: int | None = None, stderr: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
@@ -19,14 +24,12 @@ def start_servant(
 
     It is in a session of its own: an interrupt at the keyboard reaches us, and we tell the others.
     """
-    # The same code as ours, wherever it was imported from.
-    known = os.pathsep.join(str(Path(path).absolute()) for path in sys.path if path)
     process = subprocess.Popen(
         [sys.executable, "-m", "ebbflow.sweeps"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL if stdout is None else stdout,
         stderr=stderr,
-        env={**os.environ, "PYTHONPATH": known},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(import_paths())},
         start_new_session=True,
     )
     line = json.dumps(order).encode() + b"\n"

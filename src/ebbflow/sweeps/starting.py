@@ -14,7 +14,7 @@ from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.estimates import CellEstimate, measured
 from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import LOGS, SweepFolder
-from ebbflow.sweeps.plan import SweepPlan
+from ebbflow.sweeps.plan import SweepCell, SweepPlan
 from ebbflow.sweeps.status import StatusReader, SweepStatus
 
 Tell = Callable[[int, int], None]
@@ -53,12 +53,13 @@ class PreparedSweep:
 
 def prepared(
     plan: SweepPlan, folder: SweepFolder, workers: int, plugins: Sequence[str] = (),
-    tell: Tell = lambda done, of: None, *, retry: bool = False,
+    tell: Tell = lambda done, of: None, *, retry: bool = False, on_ray: bool = False,
 ) -> PreparedSweep:  # fmt: skip
     """Return a sweep that is ready to start; every cell is checked, and what it takes measured.
 
     Nothing is written. What was measured for as many cores before is not measured again, nor are
-    cells that are done, or have failed and are not to be tried again.
+    cells that are done, or have failed and are not to be tried again. ``on_ray`` is whether cells
+    are to be tasks of a Ray cluster.
     """
     whole = folder.accepted(plan)
     cores = shares_of_cores(max(1, workers))[0]
@@ -68,15 +69,29 @@ def prepared(
         for cell in whole.cells
         if (not retry and cell.name in failures) or folder.is_done(cell)
     }
+    left = [cell for cell in whole.cells if cell.name not in over]
+    if on_ray or workers > 1:
+        _refuse_engine_of_many_machines(left)
     known = {
         name: estimate
         for name, estimate in (folder.estimates() if folder.exists else {}).items()
         if name in over or (name in whole.by_name and estimate.cores == max(1, len(cores)))
     }
-    missing = [cell for cell in whole.cells if cell.name not in known and cell.name not in over]
+    missing = [cell for cell in left if cell.name not in known]
     if missing:
         known |= measured(missing, folder.path, cores, plugins, tell)
     return PreparedSweep(folder, whole, known, workers, plugins)
+
+
+def _refuse_engine_of_many_machines(cells: Sequence[SweepCell]) -> None:
+    """Raise an error if a cell would wait for cores that other cells have."""
+    for cell in cells:
+        if cell.settings["engine"]["kind"] == "ray":
+            raise EbbflowError(
+                f'cell {cell.name}: engine.kind = "ray" takes all cores of a Ray cluster for one '
+                "cell: compute such cells one at a time, with one worker and without --ray, or use "
+                'engine.kind = "vectorised"'
+            )
 
 
 def refuse_full_disk(ready: PreparedSweep) -> None:

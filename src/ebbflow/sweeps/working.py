@@ -19,15 +19,13 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.children import GRACE, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
-from ebbflow.sweeps.computing import CellEnding
+from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs
 from ebbflow.sweeps.room import Room
 
 INTERVAL = 0.5
 """Seconds between two looks at what others are doing."""
-ROOM_PATIENCE = 60.0
-"""Seconds to wait for memory while no other cell is computed here."""
 
 
 class Worker:
@@ -58,7 +56,7 @@ class Worker:
         self._room = Room(jobs.folder)
         self._done: set[str] = set()
         self._later: dict[str, None] = {}
-        self._short_since: float | None = None
+        self._unnoted = 0
         self._child: CellProcess | None = None
         self._waiting = False
 
@@ -100,41 +98,27 @@ class Worker:
             if name in self.left or self._claims.is_held(name):
                 continue
             need = self.jobs.need(name)
-            if self._room.never(need):
-                self._leave(name, need, "this machine has")
-            elif not self._room.fits(need):
-                short = True
-                if self._short_for_long():
-                    self._leave(name, need, "other programs leave")
-            else:
-                self._short_since = None
-                ending = self._compute(name)
-                if ending is CellEnding.NO_ROOM:
+            ending = self._compute(name) if self._room.fits(need) else CellEnding.NO_ROOM
+            if ending is CellEnding.NO_ROOM:
+                lacking = self._room.lacking(need)
+                if lacking is None:
                     short = True
-                elif ending is not CellEnding.TAKEN:
-                    return True
+                else:
+                    self._leave(name, need, lacking)
+            elif ending is not CellEnding.TAKEN:
+                self._room.was_enough()
+                return True
         if short and not self._waiting:
             self._say("waits for memory that other cells have been promised")
         self._waiting = short
         return False
 
-    def _short_for_long(self) -> bool:
-        """Whether there has been too little memory for long, though no cell is computed here."""
-        if self._room.others():
-            self._short_since = None
-            return False
-        if self._short_since is None:
-            self._short_since = time.monotonic()
-        return time.monotonic() - self._short_since > ROOM_PATIENCE
+    def _leave(self, name: str, need: int | None, lacking: str) -> None:
+        from ebbflow.simulation.ceilings import in_words  # noqa: PLC0415 - imports torch
 
-    def _leave(self, name: str, need: int | None, whose: str) -> None:
-        from ebbflow.simulation import ceilings  # noqa: PLC0415 - imports torch
-
-        total = whose == "this machine has"
-        there = ceilings.total_memory() if total else ceilings.available_memory()
         self.left[name] = (
-            f"{name} needs about {ceilings.in_words(need or 0)} of memory, and {whose} "
-            f"{ceilings.in_words(there or 0)}: it is left for other machines"
+            f"{name} needs about {in_words(need or 0)} of memory, and {lacking}: it is left for "
+            "other machines"
         )
         Failures(self.jobs.folder, LEFT).write(name, EbbflowError(self.left[name]))
         self._say(self.left[name])
@@ -161,6 +145,8 @@ class Worker:
         return ending
 
     def _tell(self, name: str, pid: int, ending: CellEnding | str, seconds: float) -> None:
+        if ending in (CellEnding.DONE, CellEnding.FAILED, CellEnding.STOPPED):
+            self._unnoted = 0
         if ending is CellEnding.DONE:
             self._say(f"{name}: done, {seconds:.0f} s")
         elif ending is CellEnding.FAILED:
@@ -169,9 +155,18 @@ class Worker:
         elif ending is CellEnding.STOPPED:
             self._say(f"{name}: stopped, and can go on")
         elif isinstance(ending, str):
-            self._claims.note_death(name, pid, ending)
-            self._later[name] = None
-            self._say(f"{name}: its process died ({ending}); it is tried again")
+            self._tell_death(name, pid, ending)
+
+    def _tell_death(self, name: str, pid: int, how: str) -> None:
+        self._later[name] = None
+        self._unnoted = 0 if self._claims.note_death(name, pid, how) else self._unnoted + 1
+        if self._unnoted == MOST_DEATHS:  # the notes would not tell when to give the cells up
+            raise EbbflowError(
+                f"{self._unnoted} processes in a row ended before they had noted anything in "
+                f"{self.jobs.folder} (the last one: {name}, {how}): make sure that it can be "
+                "written to and that its disk and your quota have room, and start the worker again"
+            )
+        self._say(f"{name}: its process died ({how}); it is tried again")
 
     # --- waiting and stopping --------------------------------------------------------------------
 
