@@ -9,37 +9,42 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import workloads
-from benchmarks.contenders import cores
 from benchmarks.peers.user_modules import MODULES
 from benchmarks.results import Measurement, Requirement, Suite
-from benchmarks.suites import DOUBLE, OURS, PLAIN, contest_with_ours, fastest_peer
+from benchmarks.suites import (
+    DOUBLE,
+    PLAIN,
+    contest_with_ours,
+    copy_differences,
+    fastest_peer,
+    mkl_note,
+)
 from benchmarks.timing import as_in_a_run, ratio
 from ebbflow.runs.environment import machine, versions
 
 STANDS_IN = {"Dropout": "Dropout that drops nothing"}
-"""Modules whose results cannot be compared, because they draw, and those that are instead."""
+"""Modules that draw, and those by which contenders are compared that draw otherwise than ours."""
 TABLE = tuple(name for name in MODULES if name not in STANDS_IN.values())
-
 Sizes = tuple[int, int, int]
 """Devices, samples of each, and samples in a mini-batch."""
 
 
-def _rows(
+def contest_of(
     name: str, sizes: Sizes, repeats: int, peers: Path | None
 ) -> tuple[list[Measurement], dict[str, str]]:
     """Return what a contest of ours, a plain loop and the peers gave, and the peers' versions."""
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        contest = contest_with_ours(workloads.module_workload(name, *sizes), math.inf, stack)
+        workload = workloads.module_workload(name, *sizes)
+        contest = contest_with_ours(workload, math.inf, stack)
         compared = workloads.module_workload(STANDS_IN.get(name, name), *sizes)
         exact = contest_with_ours(workloads.in_double(compared), DOUBLE, stack)
-        exact.add_plain_loop(options=(1,))
-        contest.add_plain_loop(options=(1,) if cores() == 1 else (1, cores()))
+        copy_differences(contest, exact)
+        contest.add_plain_loop(scratch, stack, exact)
         if peers is not None:
             contest.add_peers(peers, scratch, stack, exact)
         rows = contest.run(repeats)
-    difference = exact.measurements[OURS].difference
-    return [rows[0].model_copy(update={"difference": difference}), *rows[1:]], contest.versions
+    return rows, contest.versions
 
 
 def modules(
@@ -53,17 +58,14 @@ def modules(
     requirements: list[Requirement] = []
     used: dict[str, str] = {}
     for name in names:
-        rows, found = _rows(name, sizes, repeats, peers)
+        rows, found = contest_of(name, sizes, repeats, peers)
         used |= found
         ours, *others = rows
-        (plain,) = (row for row in others if row.name.startswith(PLAIN))
+        (plain,) = (row for row in others if row.name == PLAIN)
         peer = fastest_peer(others)
         shown = [plain, *(row for row in others if row.name == peer)]
         measurements.append(ours.model_copy(update={"name": name}))
-        measurements += [
-            row.model_copy(update={"name": f"{name}, {row.name}", "difference": None})
-            for row in shown
-        ]
+        measurements += [row.model_copy(update={"name": f"{name}, {row.name}"}) for row in shown]
         speed = ratio(plain.seconds, ours.seconds)
         requirements.append(Requirement(what=f"{name}, speed", value=speed, bound=1, at_least=True))
     devices, samples, batch = sizes
@@ -74,8 +76,9 @@ def modules(
         requirements=requirements,
         notes=[
             f"A mini-batch has {batch} samples. Speed is that of ours beside the plain loop on one "
-            "thread or on all, whichever is faster. The difference is that of one round in double "
-            "precision; the module with dropout is compared with dropout of zero.",
+            "thread or on all, whichever is faster. The difference is that of the first rounds in "
+            "double precision; the module with dropout is compared with dropout of zero.",
+            mkl_note(),
         ],
         machine=machine(),
         versions=used | versions(),

@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import (
     cells,
-    contenders,
     histories,
     modules,
     registers,
@@ -22,6 +21,7 @@ from benchmarks import (
 )
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
+from benchmarks.peers.protocol import mkl_setting
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
 from benchmarks.results import GIGABYTE, Suite
 from benchmarks.timing import timed
@@ -60,7 +60,10 @@ def test_w1_measures_everybody_and_says_what_holds(tmp_path: Path) -> None:
     suite = suites.w1(2, folder, small())
     measurements = {each.name: each for each in suite.measurements}
     assert names(suite)[:4] == [suites.OURS, suites.LOCKSTEP, suites.ONE_BY_ONE, suites.PRODUCTS]
-    assert names(suite)[4].startswith(suites.PLAIN)
+    assert names(suite)[4] == suites.PLAIN
+    for name in (suites.PRODUCTS, suites.PLAIN):  # ebbflow's setting has not reached them
+        assert measurements[name].note.endswith("MKL_CBWR not set")
+    assert mkl_setting() in suite.notes[1] and "that variable is not set" in suite.notes[1]
     assert all(len(measurements[name].seconds) == 2 for name in (*names(suite)[:5], "good"))
     assert measurements[suites.LOCKSTEP].difference == 0
     assert measurements["good"].difference is not None and measurements["good"].difference < 1e-6
@@ -83,15 +86,13 @@ def test_w5_is_measured_like_w1() -> None:
     assert [requirement.bound for requirement in suite.requirements] == [1.4, 3, 1]
     assert suite.measurements[1].difference == 0
     in_registers = [name for name in names(suite) if name == suites.REGISTERS]
-    assert len(in_registers) == len(suite.notes) - 1
+    assert len(in_registers) == len(suite.notes) - 2
 
 
 def test_multiply_adds_are_those_of_the_products(tmp_path: Path) -> None:
     workload = workloads.mlp_workload(3, 40, 16, 20)
-    products = contenders.ProductsOnly(workload, 2)
     rows = sum(len(rows) for steps in workload.cohort(0).batches for rows in steps)
-    assert products.multiply_adds == rows * 20 * (2 * 784 + 3 * 10)
-    products.close()
+    assert workload.multiply_adds == rows * 20 * (2 * 784 + 3 * 10)
     library = registers.compiled(tmp_path)
     if library is None:
         pytest.skip("there is no C compiler, or no vectors that torch uses")
@@ -110,7 +111,8 @@ def test_modules_of_users_are_measured_beside_a_plain_loop(tmp_path: Path) -> No
     assert names(suite)[0] == "two layers"
     assert [name.partition(",")[0] for name in names(suite)] == ["two layers"] * 2 + ["Dropout"] * 2
     assert [row.what for row in suite.requirements] == ["two layers, speed", "Dropout, speed"]
-    assert all(row.difference is not None for row in suite.measurements[::2])
+    for row in suite.measurements:
+        assert row.difference is not None and row.difference < suites.DOUBLE
     assert len(modules.TABLE) == 8
 
 
