@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
@@ -349,14 +349,15 @@ def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path |
         together = EngineRounds(workload, engine(), starts(workload, 4))
         shared = engine()
         alone = [EngineRounds(workload, shared, [model]) for model in starts(workload, 4)]
-        together()
-        for rounds in alone:
-            rounds()
-        difference = max(
-            float((a.theta - b.models[0].theta).abs().max())
-            for a, b in zip(together.models, alone, strict=True)
+        for _ in range(contest.rounds):
+            together()
+            for rounds in alone:
+                rounds()
+        contest.enter(
+            LOCKSTEP,
+            timed(together),
+            Measurement(name=LOCKSTEP, difference=no_difference(workload, together, alone)),
         )
-        contest.enter(LOCKSTEP, timed(together), Measurement(name=LOCKSTEP, difference=difference))
 
         def one_by_one() -> None:
             for rounds in alone:
@@ -392,7 +393,7 @@ def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path |
     ]
     notes = [
         "Mini-batches are drawn in advance for all contenders. The difference of the four methods "
-        "in lockstep is from the same four run one by one.",
+        "in lockstep is from the same four run one by one: nothing is timed unless it is zero.",
         mkl_note(),
     ]
     if REGISTERS in contest.contenders:
@@ -403,6 +404,23 @@ def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path |
             "whole of one, so that no lockstep can be below that."
         )
     return _suite(contest, measurements, requirements, notes)
+
+
+def no_difference(
+    workload: Workload, together: EngineRounds, alone: Sequence[EngineRounds]
+) -> float:
+    """Return the difference of methods in lockstep from the same one by one, which must be zero."""
+    difference = max(
+        float((a.theta - b.models[0].theta).abs().max())
+        for a, b in zip(together.models, alone, strict=True)
+    )
+    if difference != 0:  # nor may it be no number
+        raise EbbflowError(
+            f"{workload.name}: the models of four methods in lockstep differ by {difference:.1e} "
+            "from those of the same methods one by one, and should be equal bit by bit, so that "
+            "nothing is timed"
+        )
+    return difference
 
 
 def contest_with_ours(
@@ -434,7 +452,7 @@ def w2(repeats: int, peers: Path | None = None, workload: Workload | None = None
     contest_workload = workload or workloads.cnn_workload()
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        contest = contest_with_ours(contest_workload, math.inf, stack)
+        contest = contest_with_ours(contest_workload, TOLERANCES["W2"], stack, others=math.inf)
         exact = contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack)
         copy_differences(contest, exact)
         lower = at_precision(contest_workload.model, "bf16")
@@ -474,7 +492,9 @@ def w3(repeats: int, peers: Path | None = None, workload: Workload | None = None
     contest_workload = workload or workloads.resnet_workload()
     with ExitStack() as stack, as_in_a_run():
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        contest = contest_with_ours(contest_workload, math.inf, stack, workers=1)
+        contest = contest_with_ours(
+            contest_workload, TOLERANCES["W3"], stack, workers=1, others=math.inf
+        )
         exact = contest_with_ours(workloads.in_double(contest_workload), DOUBLE, stack, workers=1)
         copy_differences(contest, exact)
         contest.add_plain_loop(scratch, stack, exact, only="1 thread")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from benchmarks import (
     cells,
@@ -19,15 +21,19 @@ from benchmarks import (
     texts,
     workloads,
 )
-from benchmarks.contenders import EngineRounds, fast_engine
+from benchmarks.contenders import EngineRounds, fast_engine, starts
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
 from benchmarks.peers.protocol import mkl_setting
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
 from benchmarks.results import GIGABYTE, Suite
 from benchmarks.timing import timed
 from benchmarks.workloads import Workload
+from ebbflow.core.batching import Feed
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.local import Cohort
 from ebbflow.core.processor import instructions
+from ebbflow.core.types import ModelState
+from ebbflow.engines import Sequential
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,6 +95,21 @@ def test_w5_is_measured_like_w1() -> None:
     assert len(in_registers) == len(suite.notes) - 2
 
 
+def test_lockstep_that_is_not_equal_bit_by_bit_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def others(workload: Workload, count: int) -> list[ModelState]:
+        given.append(starts(workload, count))
+        if len(given) == 2:  # those that are run one by one
+            given[1][3].theta[5] += 1e-7
+        return given[-1]
+
+    given: list[list[ModelState]] = []
+    monkeypatch.setattr(suites, "starts", others)
+    with pytest.raises(EbbflowError, match=r"W1: .* lockstep differ by .* bit by bit"):
+        suites.w1(1, None, small())
+
+
 def test_multiply_adds_are_those_of_the_products(tmp_path: Path) -> None:
     workload = workloads.mlp_workload(3, 40, 16, 20)
     rows = sum(len(rows) for steps in workload.cohort(0).batches for rows in steps)
@@ -114,6 +135,37 @@ def test_modules_of_users_are_measured_beside_a_plain_loop(tmp_path: Path) -> No
     for row in suite.measurements:
         assert row.difference is not None and row.difference < suites.DOUBLE
     assert len(modules.TABLE) == 8
+
+
+def test_a_module_that_is_wrong_as_it_is_timed_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In double precision other code trains it: that it is right there does not tell."""
+    whole = EngineRounds.__call__
+
+    def wrong(rounds: EngineRounds) -> None:
+        whole(rounds)
+        theta = rounds.models[0].theta
+        if theta.dtype == torch.float32 and not isinstance(rounds.engine, Sequential):
+            theta[0] += 2 * modules.SINGLE
+
+    monkeypatch.setattr(EngineRounds, "__call__", wrong)
+    with pytest.raises(EbbflowError, match=r"two layers: the model of ebbflow differs"):
+        modules.contest_of("two layers", (2, 8, 4), 1, None)
+
+
+def test_a_module_that_drops_other_units_than_the_reference_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = Feed.noise_of_steps
+
+    def others(feed: Feed, cohort: Cohort, place: int, like: Tensor) -> Tensor | None:
+        noise = drawn(feed, cohort, place, like)
+        return None if noise is None else 1 - noise
+
+    monkeypatch.setattr(Feed, "noise_of_steps", others)
+    with pytest.raises(EbbflowError, match=r"Dropout: the model of ebbflow differs"):
+        modules.contest_of("Dropout", (2, 8, 4), 1, None)
 
 
 def test_other_works_in_small() -> None:
