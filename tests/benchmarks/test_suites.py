@@ -25,7 +25,7 @@ from benchmarks.contenders import EngineRounds, fast_engine, starts
 from benchmarks.peer_runs import PeerError, PeerProcess, known_peers
 from benchmarks.peers.protocol import mkl_setting
 from benchmarks.profile import OTHER, PACKAGE, STAGES, place_of, profile, profiled, stage_of
-from benchmarks.results import GIGABYTE, Suite
+from benchmarks.results import GIGABYTE, Measurement, Suite
 from benchmarks.timing import timed
 from benchmarks.workloads import Workload
 from ebbflow.core.batching import Feed
@@ -110,6 +110,16 @@ def test_lockstep_that_is_not_equal_bit_by_bit_is_not_timed(
         suites.w1(1, None, small())
 
 
+def test_what_limits_lockstep_is_said_with_its_reason() -> None:
+    seconds = {suites.OURS: [2.0], suites.LOCKSTEP: [5.0], suites.REGISTERS: [0.9, 0.5]}
+    rows = [Measurement(name=name, seconds=each) for name, each in seconds.items()]
+    said = suites.least_time(rows)
+    assert "at best 0.25 of the time of one" in said  # the fastest counts
+    assert "no lockstep of four can be below 1.00 times one" in said
+    assert "F = (4 one - four) / 3 of the times measured, which is 0.50 of one" in said
+    assert said.endswith("cannot be below (4 - 3 F / one) = 2.50 times one.")
+
+
 def test_multiply_adds_are_those_of_the_products(tmp_path: Path) -> None:
     workload = workloads.mlp_workload(3, 40, 16, 20)
     rows = sum(len(rows) for steps in workload.cohort(0).batches for rows in steps)
@@ -120,8 +130,8 @@ def test_multiply_adds_are_those_of_the_products(tmp_path: Path) -> None:
     seconds = []
     for count in (10**8, 4 * 10**8):
         made = registers.Registers(library, count, 1)
-        made()
-        seconds.append(min(timed(made)() for _ in range(5)))
+        assert timed(made)() > registers.LEAST / 2  # long enough for both workers to be at work
+        seconds.append(min(made() for _ in range(5)))
         made.close()
     assert 2 < seconds[1] / seconds[0] < 8  # four times as many
 
