@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks import workloads
 from benchmarks.peers.user_modules import MODULES
 from benchmarks.results import Measurement, Requirement, Suite
+from benchmarks.run import in_new_process
 from benchmarks.suites import (
     DOUBLE,
     PLAIN,
@@ -74,7 +75,8 @@ def modules(
     requirements: list[Requirement] = []
     used: dict[str, str] = {}
     for name in names:
-        rows, found = contest_of(name, sizes, repeats, peers)
+        # In a process of its own: else the memory of one would be that of all before it as well.
+        rows, found = in_new_process(name, contest_of, name, sizes, repeats, peers)
         used |= found
         ours, *others = rows
         (plain,) = (row for row in others if row.name == PLAIN)
@@ -91,7 +93,7 @@ def modules(
         measurements=measurements,
         requirements=requirements,
         notes=[
-            f"A mini-batch has {batch} samples. Speed is "
+            f"A mini-batch has {batch} samples, and every module a process of its own. Speed is "
             "that of ours beside the plain loop on one thread or on all, whichever is faster. The "
             "difference is that of the first rounds in double precision; in single precision, as "
             f"rounds are timed, nobody is further from the reference than {SINGLE:g}. Ours drops "

@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from benchmarks.results import Suite
 from ebbflow.core.errors import EbbflowError, unknown
@@ -27,6 +28,9 @@ SUITES = {
     "profile": "benchmarks.profile:profile",
 }
 """The module and function of each suite; it takes the number of repeats and the peers' folder."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -50,12 +54,20 @@ def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
     return suite(repeats, peers)
 
 
-def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
-    """Measure a suite in a new process, so that no earlier suite affects it."""
+def in_new_process(name: str, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Return what a function returns that is called in a new process, which nothing has affected.
+
+    ``name`` says what is measured there, in case that the process is killed.
+    """
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
-            return process.submit(_suite, SUITES[name], repeats, peers).result()
+            return process.submit(function, *given, **named).result()
         except BrokenProcessPool:
             raise EbbflowError(
                 f"the process that measured {name} was killed, perhaps for lack of memory"
             ) from None
+
+
+def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
+    """Measure a suite in a new process, so that no earlier suite affects it."""
+    return in_new_process(name, _suite, SUITES[name], repeats, peers)

@@ -144,6 +144,7 @@ def test_modules_of_users_are_measured_beside_a_plain_loop(tmp_path: Path) -> No
     assert [row.what for row in suite.requirements] == ["two layers, speed", "Dropout, speed"]
     for row in suite.measurements:
         assert row.difference is not None and row.difference < suites.DOUBLE
+        assert row.memory  # each has a process of its own
     assert len(modules.TABLE) == 8
 
 
