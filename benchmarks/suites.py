@@ -52,8 +52,8 @@ IN_DOUBLE = (
 class DifferentModelError(EbbflowError):
     """A contender does not reach the reference's model."""
 
-    def __init__(self, message: str, difference: float) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, difference: float = math.nan) -> None:
+        super().__init__(message)  # another process gets the message first, then the attributes
         self.difference = difference
 
 

@@ -14,6 +14,7 @@ import typer
 from benchmarks import cli, run
 from benchmarks.pages import cli as pages
 from benchmarks.results import Measurement, Suite
+from benchmarks.suites import DifferentModelError
 from ebbflow.cli.running import run_app
 from ebbflow.core.errors import EbbflowError
 
@@ -104,6 +105,13 @@ def test_a_suite_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(run.SUITES, "W1", "tests.benchmarks.elsewhere:suite")
     with pytest.raises(EbbflowError, match="elsewhere"):
         run.measure("W1", 1)
+
+
+def test_a_wrong_model_in_another_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(run.SUITES, "W1", "tests.benchmarks.elsewhere:differing")
+    with pytest.raises(DifferentModelError, match="too far") as error:
+        run.measure("W1", 1)
+    assert error.value.difference == 0.5
 
 
 @pytest.mark.parametrize("page", FUNCTIONS)
