@@ -21,6 +21,7 @@ SUITES = {
     "W5": "benchmarks.suites:w5",
     "modules": "benchmarks.modules:modules",
     "texts": "benchmarks.texts:texts",
+    "before": "benchmarks.before:before",
     "cells": "benchmarks.cells:cells",
     "perceptrons": "benchmarks.cells:perceptrons",
     "scaling": "benchmarks.scaling:scaling",
@@ -48,10 +49,10 @@ def chosen(names: Sequence[str]) -> list[str]:
     return [name for name in SUITES if name in wanted or not names]
 
 
-def _suite(place: str, repeats: int, peers: Path | None) -> Suite:
+def _suite(place: str, repeats: int, peers: Path | None, **options: str) -> Suite:
     module, _, function = place.partition(":")
-    suite: Callable[[int, Path | None], Suite] = getattr(import_module(module), function)
-    return suite(repeats, peers)
+    suite: Callable[..., Suite] = getattr(import_module(module), function)
+    return suite(repeats, peers, **options)
 
 
 def in_new_process(name: str, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
@@ -68,6 +69,9 @@ def in_new_process(name: str, function: Callable[P, T], *given: P.args, **named:
             ) from None
 
 
-def measure(name: str, repeats: int, peers: Path | None = None) -> Suite:
-    """Measure a suite in a new process, so that no earlier suite affects it."""
-    return in_new_process(name, _suite, SUITES[name], repeats, peers)
+def measure(name: str, repeats: int, peers: Path | None = None, **options: str) -> Suite:
+    """Measure a suite in a new process, so that no earlier suite affects it.
+
+    ``options`` are those that this suite alone has.
+    """
+    return in_new_process(name, _suite, SUITES[name], repeats, peers, **options)

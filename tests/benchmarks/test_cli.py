@@ -53,6 +53,8 @@ def measured(name: str, repeats: int, peers: Path | None = None) -> Suite:
         (("W1", "--repeats", "0"), "--repeats"),
         (("W1", "--repeats", "few"), "--repeats"),
         (("W1", "--peers", "nowhere"), "nowhere holds no peers.json"),
+        (("before", "--base", "0000000"), "there is no commit 0000000 in "),
+        (("W1", "--base", "HEAD"), "--base HEAD belongs to the benchmark before"),
         (("W1", "--out", "nowhere/page.md"), "there is no folder nowhere; make it first"),
     ],
 )
@@ -80,6 +82,21 @@ def test_suites_are_measured_in_the_order_of_the_page(
     assert out.index("## W1") < out.index("## scaling")
     assert "500 ms (500 ms to 500 ms)" in out
     assert "## W1: a title" in page.read_text(encoding="utf-8")
+
+
+def test_the_older_commit_is_told_to_the_suite_that_compares_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted(name: str, repeats: int, peers: Path | None = None, **options: str) -> Suite:
+        told[name] = options
+        return measured(name, repeats, peers)
+
+    told: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(run, "measure", noted)
+    assert run_command(monkeypatch, "before", "W1", "--base", "HEAD") == 0
+    assert told == {"W1": {}, "before": {"base": "HEAD"}}
+    assert run_command(monkeypatch, "before") == 0
+    assert told["before"] == {}
 
 
 def test_json_is_all_that_is_printed(
