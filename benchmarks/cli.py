@@ -18,7 +18,7 @@ def benchmarks(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="W1 to W5, modules, texts, before, cells, perceptrons, scaling, "
+            help="W1 to W5, W1-AVX2, modules, texts, before, cells, perceptrons, scaling, "
             "histories, profile; all by default.",
         ),
     ] = None,

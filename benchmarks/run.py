@@ -15,6 +15,7 @@ from ebbflow.core.errors import EbbflowError, unknown
 
 SUITES = {
     "W1": "benchmarks.suites:w1",
+    "W1-AVX2": "benchmarks.avx2:w1_avx2",
     "W2": "benchmarks.suites:w2",
     "W3": "benchmarks.suites:w3",
     "W4": "benchmarks.suites:w4",

@@ -269,12 +269,13 @@ def _ways(process: PeerProcess, only: str | None) -> list[str]:
     return process.options if only is None else [only]
 
 
-def _suite(
+def suite_of(
     contest: Contest,
     measurements: list[Measurement],
     requirements: list[Requirement],
     notes: list[str] | None = None,
 ) -> Suite:
+    """Return the suite that a contest has come to."""
     return Suite(
         name=contest.workload.name,
         title=contest.workload.title,
@@ -286,7 +287,8 @@ def _suite(
     )
 
 
-def _time_ratio(measurements: list[Measurement], one: str, other: str) -> float:
+def time_ratio(measurements: list[Measurement], one: str, other: str) -> float:
+    """Return how many times as long one contender took as another."""
     seconds = {each.name: each.seconds for each in measurements}
     return ratio(seconds[one], seconds[other])
 
@@ -306,7 +308,7 @@ def _faster_than_peers(
     what = f"speed of {ours} beside the fastest peer ({fastest})"
     return [
         Requirement(
-            what=what, value=_time_ratio(measurements, fastest, ours), bound=bound, at_least=True
+            what=what, value=time_ratio(measurements, fastest, ours), bound=bound, at_least=True
         )
     ]
 
@@ -377,17 +379,17 @@ def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path |
         *_faster_than_peers(measurements, bounds.peers),
         Requirement(
             what="time beside the products alone",
-            value=_time_ratio(measurements, OURS, PRODUCTS),
+            value=time_ratio(measurements, OURS, PRODUCTS),
             bound=bounds.products,
         ),
         Requirement(
             what="four in lockstep beside one",
-            value=_time_ratio(measurements, LOCKSTEP, OURS),
+            value=time_ratio(measurements, LOCKSTEP, OURS),
             bound=bounds.lockstep,
         ),
         Requirement(
             what="four in lockstep beside four one by one",
-            value=_time_ratio(measurements, LOCKSTEP, ONE_BY_ONE),
+            value=time_ratio(measurements, LOCKSTEP, ONE_BY_ONE),
             bound=bounds.one_by_one,
         ),
     ]
@@ -398,7 +400,7 @@ def _in_lockstep(workload: Workload, bounds: Bounds, repeats: int, peers: Path |
     ]
     if REGISTERS in contest.contenders:
         notes.append(least_time(measurements))
-    return _suite(contest, measurements, requirements, notes)
+    return suite_of(contest, measurements, requirements, notes)
 
 
 def no_difference(
@@ -495,7 +497,7 @@ def w2(repeats: int, peers: Path | None = None, workload: Workload | None = None
             "multiplied in float32, which shows the effect on the model but saves no time.",
             mkl_note(),
         ]
-    return _suite(contest, measurements, requirements, notes)
+    return suite_of(contest, measurements, requirements, notes)
 
 
 def w3(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
@@ -526,7 +528,7 @@ def w3(repeats: int, peers: Path | None = None, workload: Workload | None = None
         "convolution or a product.",
         mkl_note(),
     ]
-    return _suite(contest, measurements, [], notes)
+    return suite_of(contest, measurements, [], notes)
 
 
 def w4(repeats: int, peers: Path | None = None, workload: Workload | None = None) -> Suite:
@@ -543,8 +545,8 @@ def w4(repeats: int, peers: Path | None = None, workload: Workload | None = None
         measurements = contest.run(repeats)
     requirement = Requirement(
         what="speed beside the plain loop",
-        value=_time_ratio(measurements, PLAIN, OURS),
+        value=time_ratio(measurements, PLAIN, OURS),
         bound=10,
         at_least=True,
     )
-    return _suite(contest, measurements, [requirement], [mkl_note()])
+    return suite_of(contest, measurements, [requirement], [mkl_note()])

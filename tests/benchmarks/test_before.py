@@ -1,4 +1,4 @@
-"""Rounds beside those of an older commit: what is compared and refused."""
+"""Rounds beside those of an older commit, and on narrower vectors: what is compared and refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import before, suites, texts, workloads
+from benchmarks import avx2, before, suites, texts, workloads
 from benchmarks.before import BASE, TASKS, Pair, Task, check_out, commit_of, compared
 from benchmarks.peer_runs import ROOT, PeerError, PeerProcess, RoundSpent, own_process
 from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
+from ebbflow.core.processor import instructions
 
 
 def small() -> Workload:
@@ -101,6 +102,31 @@ def test_a_process_with_another_ebbflow_than_it_should_have_is_not_timed(tmp_pat
     start = own_process("benchmarks.rounds", "fedavg", packages=tmp_path)
     with pytest.raises(PeerError, match=f"ebbflow should be that of {tmp_path}"):
         PeerProcess("wrong", start, tmp_path / "work", tmp_path)
+
+
+def test_w1_on_narrower_vectors_gives_the_same_bits() -> None:
+    suite = avx2.w1_avx2(2, None, small())
+    assert suite.name == "W1-AVX2"
+    if instructions()["torch"] != "AVX512":
+        assert not suite.measurements and "see W1" in suite.notes[0]
+        return
+    rows = {row.name: row for row in suite.measurements}
+    assert list(rows) == [avx2.OURS_HELD, suites.OURS, avx2.PRODUCTS_HELD]
+    assert [row.note for row in rows.values()] == [
+        "MKL_CBWR AVX2,STRICT",
+        "MKL_CBWR AVX512,STRICT",
+        "MKL_CBWR not set",
+    ]
+    assert [each.bound for each in suite.requirements] == [0.95]
+
+
+def test_other_bits_on_narrower_vectors_are_not_timed() -> None:
+    log: list[str] = []
+    processes = [Scripted("wide", log), Scripted("narrow", log)]
+    avx2.refuse_other_bits(processes)  # type: ignore[arg-type]
+    processes[1].model = float(np.nextafter(np.float32(0), np.float32(1)))
+    with pytest.raises(EbbflowError, match="of wide and of narrow are not equal bit by bit"):
+        avx2.refuse_other_bits(processes)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def measured(name: str, repeats: int, peers: Path | None = None) -> Suite:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("W9",), "there is no benchmark 'W9': did you mean W5? known are W1, W2"),
+        (("W9",), "there is no benchmark 'W9': did you mean W5? known are W1, W1-AVX2"),
         (("W1", "--repeats", "0"), "--repeats"),
         (("W1", "--repeats", "few"), "--repeats"),
         (("W1", "--peers", "nowhere"), "nowhere holds no peers.json"),
