@@ -40,7 +40,12 @@ def benchmarks(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PAGE", help="Write a page with its numbers and a picture."),
+        typer.Option(
+            "--out",
+            metavar="PAGE",
+            help="Write a page, its numbers and a picture, and the speeds into comparison.md "
+            "beside it.",
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")
