@@ -92,9 +92,10 @@ def commit_of(revision: str) -> str:
     named = f"{revision}^{{commit}}"
     done = _git("rev-parse", "--verify", "--quiet", "--end-of-options", named)
     if done.returncode:
+        reason = f" ({_last_line(done.stderr)})" if done.stderr else ""
         raise EbbflowError(
-            f"before: there is no commit {revision} in {ROOT}: a shallow clone gets its past by "
-            "`git fetch --unshallow`, and --base names another commit"
+            f"before: there is no commit {revision} in {ROOT}{reason}: a shallow clone gets its "
+            "past by `git fetch --unshallow`, and --base names another commit"
         )
     return done.stdout.strip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -257,6 +258,8 @@ class Contest:
 
 def mkl_note() -> str:
     """Return under which setting of MKL contenders are timed, in words."""
+    if "MKL_CBWR" not in os.environ:  # on processors of other kinds
+        return "MKL_CBWR is not set for any contender."
     return (
         f"ebbflow is timed as it runs, with {mkl_setting()}: it asks MKL for the same bits "
         "wherever a matrix lies, which costs MKL speed on Intel's processors. The plain loop, the "
@@ -425,7 +428,7 @@ def least_time(measurements: list[Measurement]) -> str:
     rows = {each.name: each for each in measurements}
     one, four = rows[OURS].median, rows[LOCKSTEP].median
     floor = min(rows[REGISTERS].seconds) / one
-    shared = (4 * one - four) / (3 * one)
+    shared = max(0.0, (4 * one - four) / (3 * one))  # the times are measured, and so not exact
     return (
         "The products' multiply-adds on numbers that never leave the registers are the least that "
         f"any program takes: at best {floor:.2f} of the time of one method, so that no lockstep of "

@@ -52,7 +52,7 @@ def test_a_tree_without_the_package_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(before, "ROOT", tmp_path)
-    with pytest.raises(EbbflowError, match="there is no commit HEAD"):
+    with pytest.raises(EbbflowError, match=r"no commit HEAD in .* \(.*not a git repository.*\): "):
         commit_of("HEAD")
 
 
@@ -74,7 +74,7 @@ def test_the_code_of_a_commit_is_compiled_and_compared(tmp_path: Path) -> None:
     assert rows[0].difference == 0
     assert all(len(row.seconds) == 1 and row.memory for row in rows)
     assert [each.bound for each in requirements] == [1.03] * 2
-    assert all(0.2 < each.value < 5 for each in requirements)
+    assert all(each.value > 0 for each in requirements)
     source = older / "ebbflow" / "core" / "algorithm.py"
     changed = source.read_text(encoding="utf-8").replace("def combine(", "def combined(")
     source.write_text(changed, encoding="utf-8")
