@@ -55,7 +55,7 @@ build(Path("src", "ebbflow", "engines", "native"))
 """
 
 
-class Task(NamedTuple):
+class ComparedWork(NamedTuple):
     """Rounds that both train, and how far their models may lie apart after the first ones.
 
     ``exact``: whether they are compared in double precision, because in single precision no two
@@ -70,13 +70,13 @@ class Task(NamedTuple):
     exact: bool = False
 
 
-TASKS = (
-    Task("W1", workloads.softmax_workload, TOLERANCES["W1"]),
-    Task("W2", workloads.cnn_workload, DOUBLE, exact=True),
-    Task("W3", workloads.resnet_workload, DOUBLE, workers=1, exact=True),
-    Task("W4", workloads.text_workload, TOLERANCES["W4"]),
+WORKS = (
+    ComparedWork("W1", workloads.softmax_workload, TOLERANCES["W1"]),
+    ComparedWork("W2", workloads.cnn_workload, DOUBLE, exact=True),
+    ComparedWork("W3", workloads.resnet_workload, DOUBLE, workers=1, exact=True),
+    ComparedWork("W4", workloads.text_workload, TOLERANCES["W4"]),
     *(
-        Task(
+        ComparedWork(
             f"texts, {algorithm}",
             partial(workloads.text_workload, texts.TIMED),
             TOLERANCES["W4"],
@@ -167,55 +167,55 @@ def _turn(process: PeerProcess, rounds: int) -> RoundSpent:
 
 
 @contextmanager
-def _pair(task: Task, older: Path, exported: Path, scratch: Path) -> Iterator[Pair]:
+def _pair(work: ComparedWork, older: Path, exported: Path, scratch: Path) -> Iterator[Pair]:
     """Start a process with this code and one with the older code."""
-    arguments = (task.algorithm, *(() if task.workers is None else (str(task.workers),)))
+    arguments = (work.algorithm, *(() if work.workers is None else (str(work.workers),)))
     with ExitStack() as stack:
         processes = []
         for when, packages in (("now", PACKAGES), ("before", older)):
             start = own_process("benchmarks.rounds", *arguments, packages=packages)
             own = Path(tempfile.mkdtemp(prefix="process-", dir=scratch))
-            process = PeerProcess(f"{task.name} {when}", start, exported, own)
+            process = PeerProcess(f"{work.name} {when}", start, exported, own)
             stack.callback(process.stop)
             processes.append(process)
         yield Pair(*processes)
 
 
-def judge(task: Task, pair: Pair) -> float:
+def judge(work: ComparedWork, pair: Pair) -> float:
     """Return how far the models of a pair lie apart after the first rounds, if that is allowed."""
     difference = pair.difference()
-    if not difference <= task.tolerance:
+    if not difference <= work.tolerance:
         raise EbbflowError(
-            f"before: the models of {task.name} differ by {difference:.1e} from those of the older "
-            f"code, more than {task.tolerance:g}, so that nothing is timed"
+            f"before: the models of {work.name} differ by {difference:.1e} from those of the older "
+            f"code, more than {work.tolerance:g}, so that nothing is timed"
         )
     return difference
 
 
 def compared(
-    task: Task, older: Path, pairs: int, box: float
+    work: ComparedWork, older: Path, pairs: int, box: float
 ) -> tuple[list[Measurement], list[Requirement]]:
     """Return what both took, and how many times as much ours took as the older code."""
     differences, turns, memory = [], [], []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         scratch = Path(name)
-        workload = task.workload()
-        if task.exact:
+        workload = work.workload()
+        if work.exact:
             workloads.export(workloads.in_double(workload), scratch / "exact")
-            with _pair(task, older, scratch / "exact", scratch) as pair:
-                differences.append(judge(task, pair))
+            with _pair(work, older, scratch / "exact", scratch) as pair:
+                differences.append(judge(work, pair))
         workloads.export(workload, scratch / "timed")
         for _ in range(pairs):
-            with _pair(task, older, scratch / "timed", scratch) as pair:
-                if task.exact:
+            with _pair(work, older, scratch / "timed", scratch) as pair:
+                if work.exact:
                     pair.difference()  # it says nothing in single precision, but warms up
                 else:
-                    differences.append(judge(task, pair))
+                    differences.append(judge(work, pair))
                 turns.append(list(pair.turns(box)))
                 memory.append([process.memory() for process in pair])
     rows = [
         Measurement(
-            name=f"{task.name}, {when}",
+            name=f"{work.name}, {when}",
             seconds=[statistics.median(each[place].seconds for each in of) for of in turns],
             memory=max(each[place] for each in memory),
         )
@@ -229,7 +229,7 @@ def compared(
         ]
         value = statistics.median(ratios)
         requirements.append(
-            Requirement(what=f"{task.name}, {what} beside the older code", value=value, bound=BOUND)
+            Requirement(what=f"{work.name}, {what} beside the older code", value=value, bound=BOUND)
         )
     note = f"the clock's ratio in pairs: {', '.join(f'{each:.2f}' for each in sorted(ratios))}"
     rows[0] = rows[0].model_copy(update={"difference": max(differences), "note": note})
@@ -240,16 +240,16 @@ def before(
     repeats: int,
     peers: Path | None = None,
     base: str = BASE,
-    tasks: Sequence[Task] = TASKS,
+    works: Sequence[ComparedWork] = WORKS,
     box: float = BOX,
 ) -> Suite:
     """Time rounds by this code beside those of an older commit.
 
     Args:
-        repeats: How many pairs of processes each task has.
+        repeats: How many pairs of processes each work has.
         peers: Not used: they have not changed.
         base: The older commit.
-        tasks: What is trained.
+        works: What is trained.
         box: For how many seconds a pair of processes takes turns.
     """
     commit = commit_of(base)
@@ -259,8 +259,8 @@ def before(
     requirements: list[Requirement] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         older = check_out(commit, Path(folder, "older"))
-        for task in tasks:
-            rows, both = compared(task, older, repeats, box)
+        for work in works:
+            rows, both = compared(work, older, repeats, box)
             measurements += rows
             requirements += both
     return Suite(

@@ -44,7 +44,7 @@ GEMM = "a product of 2048 × 2048"
 TOLERANCES = {"W1": 1e-6, "W2": 1e-5, "W3": 1e-5, "W4": 1e-4, "W5": 1e-6}
 DOUBLE = 1e-6  # in double precision; some peers still add up in single precision
 IN_DOUBLE = (
-    "The difference is that of one round in double precision. In single precision, rounding "
+    "The difference is that of the first rounds in double precision. In single precision, rounding "
     "decides whether some units are above or below zero, so that gradients jump: no two orders of "
     "summation agree."
 )

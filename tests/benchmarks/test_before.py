@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import avx2, before, suites, texts, workloads
-from benchmarks.before import BASE, TASKS, Pair, Task, check_out, commit_of, compared
+from benchmarks.before import BASE, WORKS, ComparedWork, Pair, check_out, commit_of, compared
 from benchmarks.peer_runs import ROOT, PeerError, PeerProcess, RoundSpent, own_process
 from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
@@ -68,7 +68,7 @@ def test_turns_are_neighbours_of_several_rounds_and_nobody_is_always_first() -> 
 def test_the_code_of_a_commit_is_compiled_and_compared(tmp_path: Path) -> None:
     older = check_out(commit_of("HEAD"), tmp_path / "older")
     assert (older / "ebbflow" / "engines" / "native" / "_kernels.so").exists()
-    same = Task("W1", small, 0.0, "scaffold")  # it is the code of this checkout, to the bit
+    same = ComparedWork("W1", small, 0.0, "scaffold")  # it is the code of this checkout, to the bit
     rows, requirements = compared(same, older, 1, 0.1)
     assert [row.name for row in rows] == ["W1, now", "W1, before"]
     assert rows[0].difference == 0
@@ -86,15 +86,15 @@ def test_models_that_differ_are_not_timed(monkeypatch: pytest.MonkeyPatch, tmp_p
     log: list[str] = []
     pair = Pair(Scripted("now", log, 1.5), Scripted("old", log))  # type: ignore[arg-type]
     with pytest.raises(EbbflowError, match=r"W1 differ by 1.5e\+00 .*, more than 1e-06, so that"):
-        before.judge(Task("W1", small, 1e-6), pair)
+        before.judge(ComparedWork("W1", small, 1e-6), pair)
     assert not log
 
 
 def test_what_is_compared_is_every_work_and_the_texts_under_every_algorithm() -> None:
-    assert [task.name for task in TASKS[:5]] == ["W1", "W2", "W3", "W4", "texts, fedavg"]
-    assert {task.algorithm for task in TASKS} == set(texts.ALGORITHMS)
-    assert all(0 < task.tolerance <= 1e-4 for task in TASKS)
-    assert {task.name for task in TASKS if task.exact} == {"W2", "W3"}
+    assert [work.name for work in WORKS[:5]] == ["W1", "W2", "W3", "W4", "texts, fedavg"]
+    assert {work.algorithm for work in WORKS} == set(texts.ALGORITHMS)
+    assert all(0 < work.tolerance <= 1e-4 for work in WORKS)
+    assert {work.name for work in WORKS if work.exact} == {"W2", "W3"}
 
 
 def test_a_process_with_another_ebbflow_than_it_should_have_is_not_timed(tmp_path: Path) -> None:
@@ -132,15 +132,17 @@ def test_other_bits_on_narrower_vectors_are_not_timed() -> None:
 @pytest.mark.slow
 def test_the_older_commit_still_runs_in_these_processes() -> None:
     """The processes import their contenders from here, and all else from there."""
-    tasks = [
-        Task("W1", small, 1e-6),
-        Task("W3", partial(workloads.resnet_workload, 4), suites.DOUBLE, workers=1, exact=True),
-        Task("texts", partial(workloads.text_workload, 3, 20, 8, 50, 4, 6), 1e-4, "moon"),
+    works = [
+        ComparedWork("W1", small, 1e-6),
+        ComparedWork(
+            "W3", partial(workloads.resnet_workload, 4), suites.DOUBLE, workers=1, exact=True
+        ),
+        ComparedWork("texts", partial(workloads.text_workload, 3, 20, 8, 50, 4, 6), 1e-4, "moon"),
     ]
     if subprocess.run(["git", "-C", ROOT, "cat-file", "-e", BASE], check=False).returncode:
         with pytest.raises(EbbflowError, match="git fetch --unshallow"):  # a shallow clone
-            before.before(1, tasks=tasks)
+            before.before(1, works=works)
         return
-    suite = before.before(1, tasks=tasks, box=0.1)
+    suite = before.before(1, works=works, box=0.1)
     assert [row.name for row in suite.measurements][::2] == ["W1, now", "W3, now", "texts, now"]
     assert len(suite.requirements) == 6
