@@ -64,7 +64,7 @@ paper: $(STAMP) ## write docs/reproduction.md and its pictures from the kept res
 	$(ENV) $(BIN)/python -m chang2025 page
 
 # NAMES="W1 scaling" measures only these suites. Cells read their data from EBBFLOW_DATA, or from where
-# `ebbflow data get` puts it.
+# `ebbflow data get` puts it; `before` needs a clone with its past.
 bench: $(STAMP) ## time ebbflow, beside the peers of `make peers` if any; writes docs/performance.md
 	$(ENV) $(BIN)/python -m benchmarks $(NAMES) --out docs/performance.md \
 	    $(if $(wildcard build/peers/peers.json),--peers build/peers)

@@ -18,7 +18,8 @@ def benchmarks(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="W1 to W5, modules, texts, cells, scaling, histories, profile; all by default.",
+            help="W1 to W5, W1-AVX2, modules, texts, before, cells, perceptrons, scaling, "
+            "histories, profile; all by default.",
         ),
     ] = None,
     repeats: Annotated[
@@ -28,9 +29,23 @@ def benchmarks(
         Path | None,
         typer.Option("--peers", metavar="DIR", help="Environments of benchmarks/peers/install.py."),
     ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="REV",
+            help="The commit that the benchmark before compares with; by default the last one "
+            "before dense networks had closed forms.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PAGE", help="Write a page with its numbers and a picture."),
+        typer.Option(
+            "--out",
+            metavar="PAGE",
+            help="Write a page, its numbers and a picture, and the speeds into comparison.md "
+            "beside it.",
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")
@@ -49,10 +64,20 @@ def benchmarks(
         from benchmarks.peer_runs import known_peers
 
         known_peers(peers)
+    if base is not None:
+        if "before" not in wanted:
+            raise EbbflowError(
+                f"--base {base} belongs to the benchmark before, which is not to be measured: "
+                "name it as well"
+            )
+        from benchmarks.before import commit_of
+
+        commit_of(base)
     suites, failures = [], []
     for name in wanted:
+        options = {"base": base} if name == "before" and base is not None else {}
         try:
-            suite = measure(name, repeats, peers)
+            suite = measure(name, repeats, peers, **options)
         except EbbflowError as error:  # the other suites are still measured
             failures.append(f"{name} is not measured: {error}")
             continue

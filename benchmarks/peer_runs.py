@@ -4,11 +4,12 @@ A folder of environments holds ``peers.json``, which says how each peer is start
 requests as lines of JSON to a peer's standard input, and the peer answers on its standard output:
 
     once ready, it sends    {"versions": {...}, "options": ["1", "2"], "note": "..."}
-    {"do": "round", "option": "1"}    is answered by {"seconds": 0.25}
+    {"do": "round", "option": "1"}    is answered by {"seconds": 0.25, "processor": 0.5}
     {"do": "model", "path": "..."}    is answered by {"path": "..."} once the file is written
     {"do": "stop"}                    ends the peer
 
-`benchmarks/peers` has the environments and the peers' side of this protocol.
+`benchmarks/peers` has the environments and the peers' side of this protocol. Contenders of our own
+that need a process of their own are run in the same way: see `own_process`.
 """
 
 from __future__ import annotations
@@ -19,19 +20,27 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ebbflow
 from benchmarks.memory import PeakMemory, family
 from ebbflow.core.errors import EbbflowError
 
 PEERS = "peers.json"
 PATIENCE = 600.0  # seconds for one answer: a first round may compile
 GRACE = 20.0  # seconds that a peer has to end after a stop
+
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = Path(ebbflow.__file__).parents[1]
+"""The folder from which this process imports ebbflow."""
 
 
 class PeerError(EbbflowError):
@@ -48,6 +57,39 @@ def known_peers(folder: Path) -> dict[str, dict[str, Any]]:
         )
     peers: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return peers
+
+
+def own_process(
+    module: str,
+    *arguments: str,
+    packages: Path = PACKAGES,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return how a contender of ours is started in a process of its own.
+
+    Args:
+        module: The module that speaks the peers' side of the protocol.
+        arguments: What it is told besides the folder of the workload.
+        packages: The folder from which it imports ebbflow.
+        environment: Environment variables besides those of this process.
+    """
+    return {
+        "python": sys.executable,
+        "module": module,
+        "arguments": arguments,
+        "root": str(ROOT),
+        "environment": {
+            "PYTHONPATH": os.pathsep.join((str(packages), str(ROOT))),
+            **(environment or {}),
+        },
+    }
+
+
+class RoundSpent(NamedTuple):
+    """What a round took: seconds by the clock and of the processor."""
+
+    seconds: float
+    processor: float
 
 
 class PeerProcess:
@@ -67,7 +109,13 @@ class PeerProcess:
         self._log = scratch / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [start["python"], "-m", start["module"], str(workload)],
+                [
+                    start["python"],
+                    "-m",
+                    start["module"],
+                    str(workload),
+                    *start.get("arguments", ()),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -121,7 +169,12 @@ class PeerProcess:
 
     def __call__(self) -> float:
         """Run one round and return its seconds, as the peer measured them."""
-        return float(self._ask(do="round", option=self.option)["seconds"])
+        return self.spend().seconds
+
+    def spend(self) -> RoundSpent:
+        """Run one round and return what it took, as the peer measured it."""
+        answer = self._ask(do="round", option=self.option)
+        return RoundSpent(float(answer["seconds"]), float(answer["processor"]))
 
     def theta(self) -> NDArray[np.floating[Any]]:
         """Return the averaged model."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.comparison import PAGE as COMPARISON
+from benchmarks.comparison import write_speeds
 from benchmarks.performance_picture import draw
 from benchmarks.results import (
     Measurement,
@@ -170,7 +172,10 @@ def suite_text(suite: Suite) -> str:
 
 
 def write_page(page: Path, suites: list[Suite]) -> None:
-    """Write the page, its picture and its numbers; suites not measured this time are kept."""
+    """Write the page, its picture and its numbers; suites not measured this time are kept.
+
+    The page on other frameworks, if it lies beside this one, is told the new speeds.
+    """
     numbers, picture = page.with_suffix(".json"), page.with_suffix(".png")
     results = read_results(numbers).updated(suites)
     write_results(numbers, results)
@@ -180,3 +185,4 @@ def write_page(page: Path, suites: list[Suite]) -> None:
         drawn = False
     text = page_text(results, picture.name if drawn else None, numbers.name)
     write_atomically(page, text.encode())
+    write_speeds(page.with_name(COMPARISON), results)

@@ -8,6 +8,7 @@ that a profile costs little.
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -20,19 +21,13 @@ from typing import Self
 
 import ebbflow
 from benchmarks import workloads
-from benchmarks.contenders import (
-    DrawsOnly,
-    EngineRounds,
-    GatherOnly,
-    ProductsOnly,
-    cores,
-    fast_engine,
-    starts,
-)
+from benchmarks.contenders import DrawsOnly, EngineRounds, GatherOnly, fast_engine, starts
+from benchmarks.peer_runs import own_process
+from benchmarks.peers.protocol import cores
 from benchmarks.results import Measurement, Suite
 from benchmarks.sampling import PeriodicSampler
-from benchmarks.suites import PRODUCTS
-from benchmarks.timing import alternate, as_in_a_run, timed
+from benchmarks.suites import PRODUCTS, Contest
+from benchmarks.timing import as_in_a_run, timed
 from benchmarks.workloads import Workload
 from ebbflow import experiment
 from ebbflow.config.merge import Layers
@@ -185,9 +180,9 @@ def profiled(work: Callable[[], object], seconds: float = 0.0) -> StackSampler:
 def _parts(workload: Workload, repeats: int) -> list[Measurement]:
     """Time a round, and each of its parts alone."""
     with ExitStack() as stack, as_in_a_run():
-        engine = fast_engine(workload)
-        products, gather = ProductsOnly(workload, cores()), GatherOnly(workload, cores())
-        for resource in (engine, products, gather):
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        engine, gather = fast_engine(workload), GatherOnly(workload, cores())
+        for resource in (engine, gather):
             stack.callback(resource.close)
         count = min(TESTED, len(workload.examples))
         test = Examples(workload.examples.x[:count], workload.examples.y[:count])
@@ -195,17 +190,18 @@ def _parts(workload: Workload, repeats: int) -> list[Measurement]:
         def evaluate() -> None:
             engine.evaluate([workload.initial], test)()
 
-        contenders: dict[str, Callable[[], object]] = {
+        contest = Contest(workload)
+        parts: dict[str, Callable[[], object]] = {
             "a round of W1": EngineRounds(workload, engine),
             "drawing its mini-batches": DrawsOnly(workload),
             "gathering its rows": gather,
-            PRODUCTS: products,
             f"evaluating one model on {count:,} samples": evaluate,
         }
-        for contender in contenders.values():
-            contender()
-        seconds = alternate({name: timed(part) for name, part in contenders.items()}, repeats)
-    return [Measurement(name=name, seconds=times) for name, times in seconds.items()]
+        for name, part in parts.items():
+            part()
+            contest.enter(name, timed(part), Measurement(name=name))
+        contest.add_part(PRODUCTS, own_process("benchmarks.alone", "products"), scratch, stack)
+        return contest.run(repeats)
 
 
 def _cell(settings: dict[str, object]) -> Callable[[], object]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks import workloads
 from benchmarks.contenders import EngineRounds, fast_engine
 from benchmarks.memory import PeakMemory
 from benchmarks.results import GIGABYTE, Measurement, Requirement, Suite
+from benchmarks.run import in_new_process
 from benchmarks.timing import alternate, as_in_a_run, ratio, timed
 from benchmarks.workloads import Workload
 from ebbflow.core.errors import EbbflowError
@@ -73,8 +72,7 @@ def texts(repeats: int, peers: Path | None = None, shape: tuple[int, ...] = ()) 
                 f"texts: the models of {algorithm} differ by {difference:.1e}, more than "
                 f"{TOLERANCE:g}, so that nothing is timed"
             )
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            memory = process.submit(_peak, algorithm, shape).result()
+        memory = in_new_process(f"the memory of {algorithm}", _peak, algorithm, shape)
         with ExitStack() as stack, as_in_a_run():
             engine = fast_engine(timed_workload)
             stack.callback(engine.close)

@@ -1,27 +1,27 @@
 """The workloads that are timed, drawn by name, so that every contender trains the same one.
 
 A workload is a model, a data set, and the mini-batches of a few rounds, which are used in turn.
-`export` writes it as plain arrays for contenders outside ebbflow.
+`export` writes it as plain arrays for contenders in other processes; `imported` takes it from them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from benchmarks.peers.protocol import ExportedWorkload
 from benchmarks.peers.user_modules import MODULES as USER_MODULES
 from benchmarks.peers.user_modules import NUMBERS, PIXELS, SIDE, TwoInputs
 from ebbflow.core.local import Cohort, Recipe
 from ebbflow.core.packing import InputLayout, InputPart
 from ebbflow.core.rng import generator, torch_generator
-from ebbflow.core.types import Examples, Model, ModelState
+from ebbflow.core.types import Examples, Indices, Model, ModelState
 from ebbflow.data.batches import local_batches
 from ebbflow.models import MODELS, from_module
 
@@ -34,7 +34,7 @@ ZIPF_SHIFT = 2.7  # word frequencies are 1 / (rank + shift), as in English texts
 class Workload:
     """A few rounds: which device trains on which rows, from which model, at which rate.
 
-    ``build`` makes the model as a module, for a loop without us.
+    ``arguments`` are those that the model was made with, besides the shape and the classes.
     """
 
     name: str
@@ -46,16 +46,37 @@ class Workload:
     batch: int
     lr: float
     recipe: Recipe
-    build: Callable[[], nn.Module] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def device_steps(self) -> int:
         """Local steps of all devices in one round."""
         return sum(len(steps) for steps in self.cohorts[0].batches)
 
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of the products of one round of dense layers: see `alone.ProductsOnly`."""
+        first, *others = (
+            rows * columns for rows, columns in (s for s in self.model.layout.shapes if len(s) == 2)
+        )
+        return sum(self.cohorts[0].samples) * (2 * first + 3 * sum(others))
+
     def cohort(self, turn: int) -> Cohort:
         """Return the cohort of a round."""
         return self.cohorts[turn % len(self.cohorts)]
+
+
+def _cohort(turn: int, batches: Sequence[Sequence[Indices]], shards: Sequence[Indices]) -> Cohort:
+    """Return the cohort of a round in which every device takes part."""
+    return Cohort(
+        1,
+        turn + 1,
+        tuple(range(len(shards))),
+        batches,
+        tuple(len(shard) for shard in shards),
+        (SEED, "bench"),
+        shards,
+    )
 
 
 def _workload(
@@ -66,15 +87,14 @@ def _workload(
     devices: int,
     batch: int,
     lr: float,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Workload:
     """Give every device the same number of rows, in one shuffled pass per round."""
     samples = len(examples) // devices
-    shards = np.arange(devices * samples).reshape(devices, samples)
+    shards = tuple(np.arange(devices * samples).reshape(devices, samples))
     cohorts = tuple(
-        Cohort(
-            1,
-            t + 1,
-            tuple(range(devices)),
+        _cohort(
+            t,
             tuple(
                 local_batches(
                     generator(SEED, "bench", name, t, device),
@@ -85,14 +105,14 @@ def _workload(
                 )
                 for device, shard in enumerate(shards)
             ),
-            (samples,) * devices,
-            (SEED, "bench"),
-            tuple(shards),
+            shards,
         )
         for t in range(ROUNDS)
     )
     initial = model.initial(torch_generator(SEED, "bench", name, "initial"))
-    return Workload(name, title, model, initial, examples, cohorts, batch, lr, Recipe())
+    return Workload(
+        name, title, model, initial, examples, cohorts, batch, lr, Recipe(), arguments or {}
+    )
 
 
 def softmax_workload(
@@ -117,8 +137,9 @@ def cnn_workload(
     x = torch.randn(devices * samples, 3, side, side, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
     title = f"the SVHN network without dropout, {devices} devices, {samples} samples each"
-    model = MODELS["cnn"]((3, side, side), 10, dropout=0.0)
-    return _workload("W2", title, model, Examples(x, y), devices, batch, 0.01)
+    arguments = {"dropout": 0.0}
+    model = MODELS["cnn"]((3, side, side), 10, **arguments)
+    return _workload("W2", title, model, Examples(x, y), devices, batch, 0.01, arguments)
 
 
 def resnet_workload(samples: int = 128, side: int = 32) -> Workload:
@@ -147,9 +168,10 @@ def text_workload(
     ranks = draw.choice(vocabulary - 1, (devices * samples, length), p=frequency / frequency.sum())
     y = torch.from_numpy(draw.integers(0, 4, devices * samples))
     title = f"averaged embeddings {vocabulary:,} × {width}, {devices} devices, {samples} texts each"
-    model = MODELS["embedding"]((length,), 4, vocabulary=vocabulary, width=width)
+    arguments = {"vocabulary": vocabulary, "width": width}
+    model = MODELS["embedding"]((length,), 4, **arguments)
     examples = Examples(torch.from_numpy(words[ranks]), y)
-    return _workload("W4", title, model, examples, devices, batch, 0.1)
+    return _workload("W4", title, model, examples, devices, batch, 0.1, arguments)
 
 
 def mlp_workload(
@@ -160,12 +182,9 @@ def mlp_workload(
     x = torch.rand(devices * samples, 784, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
     title = f"perceptron 784 → {hidden} → 10, {devices} devices, {samples} samples each"
-    model = MODELS["mlp"]((784,), 10, hidden=hidden)
-    made = _workload("W5", title, model, Examples(x, y), devices, batch, 0.01)
-    return replace(
-        made,
-        build=lambda: nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)),
-    )
+    arguments = {"hidden": hidden}
+    model = MODELS["mlp"]((784,), 10, **arguments)
+    return _workload("W5", title, model, Examples(x, y), devices, batch, 0.01, arguments)
 
 
 _SEQUENCES = ("transformer encoder", "GRU")
@@ -178,14 +197,12 @@ def module_workload(name: str, devices: int = 20, samples: int = 160, batch: int
     shape = {_TWO: (PIXELS + NUMBERS,)}.get(name, (SIDE, SIDE) if name in _SEQUENCES else (PIXELS,))
     x = torch.randn(devices * samples, *shape, generator=draw)
     y = torch.randint(0, 10, (len(x),), generator=draw)
-    build = USER_MODULES[name]
     if name == _TWO:
         parts = (InputPart("picture", (PIXELS,)), InputPart("numbers", (NUMBERS,)))
         model = from_module(TwoInputs, name, inputs=InputLayout(parts))
     else:
-        model = from_module(build, name)
-    made = _workload(name, name, model, Examples(x, y), devices, batch, 0.01)
-    return replace(made, build=build)
+        model = from_module(USER_MODULES[name], name)
+    return _workload(name, name, model, Examples(x, y), devices, batch, 0.01)
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -233,7 +250,9 @@ def export(workload: Workload, folder: Path) -> None:
     )
     facts: dict[str, Any] = {
         "name": workload.name,
+        "title": workload.title,
         "model": workload.model.name,
+        "arguments": dict(workload.arguments),
         "names": workload.model.layout.names,
         "shapes": workload.model.layout.shapes,
         "buffer_names": workload.model.buffer_layout.names,
@@ -247,3 +266,25 @@ def export(workload: Workload, folder: Path) -> None:
         "classes": workload.model.layout.shapes[-1][0],
     }
     (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def imported(read: ExportedWorkload) -> Workload:
+    """Return a workload as it was exported; its model is one of `ebbflow.models.MODELS`."""
+    facts = read.facts
+    devices = range(facts["devices"])
+    shards = tuple(np.sort(read.rows(0, device)) for device in devices)
+    return Workload(
+        facts["name"],
+        facts["title"],
+        MODELS[facts["model"]](tuple(facts["inputs"]), facts["classes"], **facts["arguments"]),
+        ModelState(torch.from_numpy(read.theta), torch.from_numpy(read.buffers)),
+        Examples(torch.from_numpy(np.array(read.x)), torch.from_numpy(read.y)),
+        tuple(
+            _cohort(turn, tuple(tuple(read.batches(turn, device)) for device in devices), shards)
+            for turn in range(len(read.order))
+        ),
+        facts["batch"],
+        facts["lr"],
+        Recipe(momentum=facts["momentum"]),
+        facts["arguments"],
+    )

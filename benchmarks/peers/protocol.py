@@ -80,6 +80,12 @@ def thread_options() -> list[str]:
     return ["1 thread"] if cores() == 1 else ["1 thread", f"{cores()} threads"]
 
 
+def mkl_setting() -> str:
+    """Return what MKL has been told about equal results in this process, to say it on the page."""
+    setting = os.environ.get("MKL_CBWR", "")
+    return f"MKL_CBWR {setting or 'not set'}"
+
+
 class DriverLink:
     """Answers the driver's requests."""
 
@@ -118,9 +124,10 @@ class DriverLink:
                 np.save(request["path"], theta())
                 self._send(path=request["path"])
                 continue
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             yield request["option"]
-            self._send(seconds=time.perf_counter() - start)
+            seconds, processor = time.perf_counter() - start, time.process_time() - used
+            self._send(seconds=seconds, processor=processor)
 
 
 def workload_folder() -> Path:

@@ -14,6 +14,7 @@ import typer
 from benchmarks import cli, run
 from benchmarks.pages import cli as pages
 from benchmarks.results import Measurement, Suite
+from benchmarks.suites import DifferentModelError
 from ebbflow.cli.running import run_app
 from ebbflow.core.errors import EbbflowError
 
@@ -48,10 +49,12 @@ def measured(name: str, repeats: int, peers: Path | None = None) -> Suite:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("W9",), "there is no benchmark 'W9': did you mean W5? known are W1, W2"),
+        (("W9",), "there is no benchmark 'W9': did you mean W5? known are W1, W1-AVX2"),
         (("W1", "--repeats", "0"), "--repeats"),
         (("W1", "--repeats", "few"), "--repeats"),
         (("W1", "--peers", "nowhere"), "nowhere holds no peers.json"),
+        (("before", "--base", "0000000"), "there is no commit 0000000 in "),
+        (("W1", "--base", "HEAD"), "--base HEAD belongs to the benchmark before"),
         (("W1", "--out", "nowhere/page.md"), "there is no folder nowhere; make it first"),
     ],
 )
@@ -81,6 +84,21 @@ def test_suites_are_measured_in_the_order_of_the_page(
     assert "## W1: a title" in page.read_text(encoding="utf-8")
 
 
+def test_the_older_commit_is_told_to_the_suite_that_compares_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted(name: str, repeats: int, peers: Path | None = None, **options: str) -> Suite:
+        told[name] = options
+        return measured(name, repeats, peers)
+
+    told: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(run, "measure", noted)
+    assert run_command(monkeypatch, "before", "W1", "--base", "HEAD") == 0
+    assert told == {"W1": {}, "before": {"base": "HEAD"}}
+    assert run_command(monkeypatch, "before") == 0
+    assert told["before"] == {}
+
+
 def test_json_is_all_that_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +122,13 @@ def test_a_suite_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(run.SUITES, "W1", "tests.benchmarks.elsewhere:suite")
     with pytest.raises(EbbflowError, match="elsewhere"):
         run.measure("W1", 1)
+
+
+def test_a_wrong_model_in_another_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(run.SUITES, "W1", "tests.benchmarks.elsewhere:differing")
+    with pytest.raises(DifferentModelError, match="too far") as error:
+        run.measure("W1", 1)
+    assert error.value.difference == 0.5
 
 
 @pytest.mark.parametrize("page", FUNCTIONS)

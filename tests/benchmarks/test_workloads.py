@@ -72,3 +72,26 @@ def test_an_exported_work_is_read_back(tmp_path: Path) -> None:
         for device, steps in enumerate(workload.cohort(turn).batches):
             for ours, theirs in zip(steps, read.batches(turn, device), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_exported_work_is_imported_as_it_was(name: str, tmp_path: Path) -> None:
+    workload = SMALL[name]()
+    workloads.export(workload, tmp_path)
+    again = workloads.imported(read_workload(tmp_path))
+    assert (again.name, again.title, again.lr) == (name, workload.title, workload.lr)
+    assert (again.batch, again.recipe) == (workload.batch, workload.recipe)
+    assert again.model.layout == workload.model.layout
+    assert torch.equal(again.examples.x, workload.examples.x)
+    assert torch.equal(again.examples.y, workload.examples.y)
+    for mine, theirs in zip(workload.initial, again.initial, strict=True):
+        assert torch.equal(mine, theirs)
+    for cohort, other in zip(workload.cohorts, again.cohorts, strict=True):
+        assert (cohort.round, cohort.devices, cohort.samples) == (
+            other.round,
+            other.devices,
+            other.samples,
+        )
+        assert cohort.names == other.names
+        np.testing.assert_equal(list(other.shards), list(cohort.shards))
+        np.testing.assert_equal(list(other.batches), list(cohort.batches))
