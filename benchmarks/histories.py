@@ -33,7 +33,7 @@ from ebbflow.simulation.callbacks import Callback, SessionFinished
 from ebbflow.starts import STARTS
 
 SESSIONS, EARLY, TURNS = 1_000, 50, 50
-PAIRS = 3
+PAIRS = 5
 ROUNDS = 10  # half of the demo's: what a session costs besides its training shows the more
 CHECKED = 60  # sessions of the runs whose losses are compared
 TOLERANCE = 1e-4  # largest allowed difference between losses
