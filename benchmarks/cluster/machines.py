@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -42,10 +42,10 @@ class Nodes:
         address: str = self._cluster.address
         return address
 
-    def add(self) -> None:
-        """Let one more node join."""
+    def add(self, variables: Mapping[str, str] | None = None) -> None:
+        """Let one more node join; ``variables`` are those of its environment that differ."""
         with careless():
-            self.others.append(self._cluster.add_node(**self._usual))
+            self.others.append(self._cluster.add_node(**self._usual, env_vars=variables))
 
     def kill(self) -> None:
         """End the latest node and all of its processes, by SIGKILL."""

@@ -1,11 +1,15 @@
-"""Workers in this process that stand in for those of a cluster, and may be lost at any time."""
+"""Workers in this process that stand in for those of a cluster, and may be lost at any time.
+
+And a Ray that does nothing, for what a pool makes of nodes and errors.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from ebbflow.cluster import wire
 from ebbflow.cluster.chunks import Put
@@ -89,3 +93,96 @@ class LocalWorkers:
     def close(self) -> None:
         for worker in self._workers.values():
             worker.close()
+
+
+class StandInError(Exception):
+    """Stands for Ray's errors."""
+
+
+class StandInTaskError(StandInError):
+    """Stands for Ray's errors of tasks."""
+
+
+class StandInTimeoutError(StandInError):
+    """Stands for Ray's errors of what does not arrive in time."""
+
+
+class StandInRay:
+    """A cluster for a pool: workers come up on a node, or do not, as its `answers` say.
+
+    An answer is what the worker there tells of itself, the error with which it fails, or None if
+    nothing is ever heard of it. Time passes only while somebody waits.
+    """
+
+    exceptions = SimpleNamespace(
+        RayError=StandInError, RayTaskError=StandInTaskError, GetTimeoutError=StandInTimeoutError
+    )
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = dict(answers)
+        self.started: list[str] = []
+        self.killed: list[str] = []
+        self.clock = 0.0
+        self.util = SimpleNamespace(
+            scheduling_strategies=SimpleNamespace(
+                NodeAffinitySchedulingStrategy=lambda node, soft: node
+            )
+        )
+
+    # What the pool asks Ray for.
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"NodeID": node, "NodeManagerAddress": f"at-{node}", "Alive": True, "Resources": _CORE}
+            for node in self.answers
+        ]
+
+    def remote(self, cls: type) -> Any:
+        return SimpleNamespace(options=lambda **chosen: _StandInActor(self, chosen))
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def wait(self, handles: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], Any]:
+        self.clock += timeout
+        return [handle for handle in handles if self.answers[handle.node] is not None], []
+
+    def get(self, handle: Any, timeout: float) -> Any:
+        value = self.answers[handle.node] if handle.value is None else handle.value
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor.node)
+
+    # What the pool asks the clock for.
+
+    def monotonic(self) -> float:
+        return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+_CORE = {"CPU": 1.0}
+
+
+class _StandInHandle(NamedTuple):
+    """What will come of a call; None stands for the node's answer."""
+
+    node: str
+    value: Any = None
+
+
+class _StandInActor:
+    """An actor that answers what its node does, and returns its tasks undone."""
+
+    def __init__(self, ray: StandInRay, chosen: Mapping[str, Any]) -> None:
+        self._ray, self.node = ray, chosen["scheduling_strategy"]
+        self.facts = SimpleNamespace(remote=lambda *_: _StandInHandle(self.node))
+        self.run = SimpleNamespace(remote=lambda task: _StandInHandle(self.node, task))
+
+    def remote(self, *_: object) -> _StandInActor:
+        self._ray.started.append(self.node)
+        return self

@@ -159,16 +159,18 @@ class RayPool:
 
     def lost(self, worker: NodePlace) -> None:
         """Forget a worker that is gone."""
-        actor = self._actors.pop(worker, None)
-        if actor is not None:
-            self._ray.kill(actor.handle)
-            self._reasons[worker] = f"the one on {actor.name} was lost"
+        if worker in self._actors:
+            self._end(worker, f"the one on {self._name(worker)} was lost")
         self._looked = 0.0
 
     def absence(self) -> str:
-        """Return why there is no worker, as far as is known."""
-        waiting = [f"the one on {a.name} does not start" for a in self._actors.values()]
-        reasons = [*dict.fromkeys([*self._reasons.values(), *waiting])]
+        """Return why there is no worker, or not on every node, as far as is known."""
+        waiting = {
+            place: f"the one on {actor.name} does not start"
+            for place, actor in self._actors.items()
+            if not actor.ready
+        }
+        reasons = [*dict.fromkeys((waiting | self._reasons).values())]
         return "; ".join(reasons[:3]) or "no node has a core to offer"
 
     # --- actors ----------------------------------------------------------------------------------
@@ -178,13 +180,21 @@ class RayPool:
         began, first = time.monotonic(), float("inf")
         while True:
             self._look()
-            states = [actor.ready for actor in self._actors.values()]
+            up = {place for place, actor in self._actors.items() if actor.ready}
             now = time.monotonic()
-            first = min(first, now) if any(states) else first
-            if states and (all(states) or now - first > OTHERS_SECONDS):
+            first = min(first, now) if up else first
+            if up and up >= self._attempts.keys():
                 return
-            given_up = not states and all(n >= ATTEMPTS for n in self._attempts.values())
-            if (given_up and self._attempts) or now - began > START_SECONDS:
+            if now - first > OTHERS_SECONDS:
+                warnings.warn(
+                    f"the run begins with {len(up)} of {len(self._attempts)} workers "
+                    f"({self.absence()}): the others get work as soon as they are up, and `ray "
+                    "status` shows whether somebody else has their cores",
+                    EbbflowWarning,
+                    stacklevel=2,
+                )
+                return
+            if now - began > START_SECONDS:
                 raise EbbflowError(
                     f"no worker could be started on the Ray cluster ({self.absence()}): install "
                     "ebbflow on its nodes, free their cores (`ray status` shows who has them), or "
@@ -238,23 +248,38 @@ class RayPool:
         return _Actor(handle, name, facts, 1 if self._on_gpu else threads)
 
     def _admit(self, place: NodePlace) -> None:
-        """Take an actor in that has come up, or note why it has not."""
+        """Take an actor in that has come up, or leave it out: at once if it differs."""
         actor = self._actors[place]
         try:
             facts = self._ray.get(actor.facts, timeout=RESULT_SECONDS)
         except self._ray.exceptions.RayError as error:
-            self._actors.pop(place)
-            self._reasons[place] = f"the one on {actor.name} failed: {_last_line(error)}"
+            reason = _last_line(error)
+            self._end(place, f"the one on {actor.name} failed: {reason}")
+            if self._attempts[place] >= ATTEMPTS:
+                self._leave_out(
+                    f"node {actor.name} cannot start a worker ({reason}): install the same "
+                    "versions of ebbflow and of all that it needs there, or take the node out of "
+                    "the cluster"
+                )
             return
         if differs := disagreement(actor.name, facts, self._ours):
-            self._actors.pop(place)
-            self._ray.kill(actor.handle)
-            self._attempts[place], self._reasons[place] = ATTEMPTS, differs
-            if not self._begun:
-                raise EbbflowError(differs)
-            warnings.warn(f"{differs}; it is left out", EbbflowWarning, stacklevel=2)
+            self._end(place, differs)
+            self._attempts[place] = ATTEMPTS
+            self._leave_out(differs)
             return
         actor.ready, self._attempts[place] = True, 0
+        self._reasons.pop(place, None)
+
+    def _end(self, place: NodePlace, reason: str) -> None:
+        """End an actor, and note why."""
+        self._ray.kill(self._actors.pop(place).handle)
+        self._reasons[place] = reason
+
+    def _leave_out(self, why: str) -> None:
+        """Refuse a node; once the run has begun, go on without it and say so."""
+        if not self._begun:
+            raise EbbflowError(why)
+        warnings.warn(f"{why}; it is left out", EbbflowWarning, stacklevel=2)
 
     def _lives(self, worker: NodePlace) -> bool:
         return any(place == worker for place, _, _ in self._places())
