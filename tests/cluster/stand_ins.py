@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ebbflow.cluster import wire
-from ebbflow.cluster.chunks import Put
-from ebbflow.cluster.dispatch import WorkerLostError
+from ebbflow.cluster.chunks import Failed, Put
+from ebbflow.cluster.dispatch import FetchError, WorkerLostError
 from ebbflow.cluster.worker import LeafWorker
 from ebbflow.core.types import Dataset
 
 Loses = Callable[[int], bool]
-"""Whether a worker is lost with the n-th task that is given out."""
+"""Whether a worker is lost with the n-th task that is given out, or the n-th thing is fetched."""
 
 
 class LocalWorkers:
@@ -29,14 +29,20 @@ class LocalWorkers:
     """
 
     def __init__(
-        self, dataset: Dataset, workers: int = 2, loses: Loses = lambda _: False, joins: int = 0
+        self,
+        dataset: Dataset,
+        workers: int = 2,
+        loses: Loses = lambda _: False,
+        joins: int = 0,
+        cut_off: Loses = lambda _: False,
     ) -> None:
         self._stored: dict[int, Any] = {}
         self._numbers, self._tasks = count(1), count(1)
         self._workers = {number: self._worker() for number in range(workers)}
         self._next = workers
         self._given: dict[int, tuple[int, Any]] = {}
-        self._loses, self._joins = loses, joins
+        self._loses, self._joins, self._cut_off = loses, joins, cut_off
+        self._fetches = count(1)
         self.losses = 0
         self.most_given = 0
         self.data = self.put("data", wire.packed(dataset))
@@ -55,6 +61,9 @@ class LocalWorkers:
         return LeafWorker(self._fetch, threads=1)
 
     def _fetch(self, put: Put) -> Any:
+        if self._cut_off(next(self._fetches)):
+            self.losses += 1
+            raise FetchError(f"the {put.kind} did not arrive")
         value = self._stored[put.number]
         return pickle.loads(value) if isinstance(value, bytes) else value
 
@@ -81,7 +90,10 @@ class LocalWorkers:
         if self._loses(handle):
             self.losses += 1
             raise WorkerLostError("killed", crashed=False)
-        return pickle.loads(pickle.dumps(self._workers[worker].run(task)))
+        value = pickle.loads(pickle.dumps(self._workers[worker].run(task)))
+        if isinstance(value, Failed) and isinstance(value.error, FetchError):
+            raise WorkerLostError(str(value.error), crashed=True)
+        return value
 
     def lost(self, worker: int) -> None:
         if worker in self._workers:
@@ -115,7 +127,10 @@ class StandInRay:
     """
 
     exceptions = SimpleNamespace(
-        RayError=StandInError, RayTaskError=StandInTaskError, GetTimeoutError=StandInTimeoutError
+        RayError=StandInError,
+        RayTaskError=StandInTaskError,
+        GetTimeoutError=StandInTimeoutError,
+        ObjectLostError=StandInTimeoutError,
     )
 
     def __init__(self, answers: Mapping[str, Any]) -> None:

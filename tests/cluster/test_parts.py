@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ebbflow.cluster import agreement, connection, wire
 from ebbflow.cluster.chunks import chunk_of, cut, leaves_in_a_chunk
+from ebbflow.cluster.dispatch import FetchError
 from ebbflow.cluster.worker import _sendable
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.counters import CountedBatches
@@ -209,3 +210,4 @@ def test_errors_are_sent_as_they_are_if_they_can_be() -> None:
     assert type(odd) is RuntimeError
     assert str(odd) == "OddError: 1 and 2"
     assert isinstance(_sendable(MemoryError("none left")), MemoryError)
+    assert isinstance(_sendable(FetchError("the lanes did not arrive")), FetchError)

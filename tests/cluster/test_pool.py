@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, cast
 
 import pytest
 
-from ebbflow.cluster import pool
+from ebbflow.cluster import hosting, pool
+from ebbflow.cluster.chunks import Failed, Put
+from ebbflow.cluster.dispatch import FetchError, WorkerLostError
 from ebbflow.cluster.pool import ATTEMPTS, RayPool
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
-from tests.cluster.stand_ins import StandInError, StandInRay
+from tests.cluster.stand_ins import StandInError, StandInRay, StandInTimeoutError
 
 OURS = {"torch": "2.9.1"}
 BROKEN = StandInError("The actor died.\nModuleNotFoundError: No module named 'ebbflow.cluster'")
@@ -100,3 +103,58 @@ def test_where_no_worker_ever_comes_up_the_run_ends_with_a_remedy(
     for nodes, reason in (({}, "no node has a core"), ({"a": None}, r"the one on at-a \(a\) does")):
         with pytest.raises(EbbflowError, match=rf"no worker could be .*\({reason}.*: install"):
             opened(StandInRay(nodes), monkeypatch)
+
+
+# --- what does not arrive ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [Failed(FetchError("the lanes did not arrive"), ""), StandInTimeoutError("not within 300 s")],
+)
+def test_what_does_not_arrive_is_computed_elsewhere(
+    returned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = opened(StandInRay({"a": OURS}), monkeypatch)
+    (place,) = workers.ready()
+    with pytest.raises(WorkerLostError, match=r"did not arrive") as lost:
+        workers.result(workers.start(place, returned))
+    assert lost.value.crashed
+    assert "did not arrive" in lost.value.blame
+    assert "at-a (a)): see to the network" in lost.value.blame
+    assert "memory" not in lost.value.blame
+
+
+def fetched(error: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """Return what a worker makes of an error of Ray's."""
+    ray: Any = pytest.importorskip("ray")
+    errors = {
+        "late": ray.exceptions.GetTimeoutError("1 object was not ready."),
+        "lost": ray.exceptions.ObjectFreedError("00ff", None, ""),
+        "unreadable": ray.exceptions.RaySystemError(
+            ModuleNotFoundError("No module named 'mine'"),
+            "Traceback ...\nModuleNotFoundError: No module named 'mine'\n",
+        ),
+    }
+
+    def get(reference: Any, timeout: float) -> Any:
+        raise errors[error]
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(Exception, match=r".") as caught:
+        hosting._fetch(Put("lanes", 7, None))
+    return caught.value
+
+
+@pytest.mark.parametrize("error", ["late", "lost"])
+def test_a_worker_says_what_has_not_arrived(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = fetched(error, monkeypatch)
+    assert type(told) is FetchError
+    assert str(told).startswith("the lanes did not arrive: ")
+
+
+def test_a_worker_that_lacks_a_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = fetched("unreadable", monkeypatch)
+    assert type(told) is EbbflowError
+    sentence = r"^node [0-9.]+ cannot read the lanes \(ModuleNotFoundError: .*'mine'\): install the"
+    assert re.search(sentence, str(told))

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from ebbflow.cluster.agreement import PASSED_ON, disagreement
 from ebbflow.cluster.chunks import Failed, Put
-from ebbflow.cluster.dispatch import WorkerLostError
-from ebbflow.cluster.hosting import WorkerHost
+from ebbflow.cluster.dispatch import FetchError, WorkerLostError
+from ebbflow.cluster.hosting import WorkerHost, last_line
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
 
 START_SECONDS = 180.0
@@ -148,13 +148,16 @@ class RayPool:
             value = self._ray.get(handle, timeout=RESULT_SECONDS)
         except errors.RayTaskError as error:
             raise EbbflowError(
-                f"node {self._name(worker)} cannot read its task ({_last_line(error)}): install "
+                f"node {self._name(worker)} cannot read its task ({last_line(error)}): install "
                 "the same packages on all nodes"
             ) from error
+        except (errors.GetTimeoutError, errors.ObjectLostError) as error:
+            reason = f"a result did not arrive: {type(error).__name__}"
+            raise self._on_the_way(reason, worker) from error
         except errors.RayError as error:
             raise WorkerLostError(str(error), self._lives(worker)) from error
-        if isinstance(value, Failed) and isinstance(value.error, errors.RayError):
-            raise WorkerLostError(str(value.error), self._lives(worker))
+        if isinstance(value, Failed) and isinstance(value.error, FetchError):
+            raise self._on_the_way(str(value.error), worker)
         return value
 
     def lost(self, worker: NodePlace) -> None:
@@ -253,7 +256,7 @@ class RayPool:
         try:
             facts = self._ray.get(actor.facts, timeout=RESULT_SECONDS)
         except self._ray.exceptions.RayError as error:
-            reason = _last_line(error)
+            reason = last_line(error)
             self._end(place, f"the one on {actor.name} failed: {reason}")
             if self._attempts[place] >= ATTEMPTS:
                 self._leave_out(
@@ -281,13 +284,17 @@ class RayPool:
             raise EbbflowError(why)
         warnings.warn(f"{why}; it is left out", EbbflowWarning, stacklevel=2)
 
+    def _on_the_way(self, reason: str, worker: NodePlace) -> WorkerLostError:
+        """Return what is raised if something did not get from one node to another."""
+        blame = (
+            f"workers one after another were cut off at this task ({reason} on "
+            f"{self._name(worker)}): see to the network between the nodes, and to the room in "
+            "/dev/shm and /tmp on each"
+        )
+        return WorkerLostError(reason, self._lives(worker), blame)
+
     def _lives(self, worker: NodePlace) -> bool:
         return any(place == worker for place, _, _ in self._places())
 
     def _name(self, worker: NodePlace) -> str:
         return self._actors[worker].name if worker in self._actors else worker.node[:6]
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip().rstrip(".") if lines else type(error).__name__
