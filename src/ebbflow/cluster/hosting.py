@@ -41,9 +41,9 @@ class WorkerHost:
         self._memory.__enter__()  # for as long as the process lives
         self._worker = LeafWorker(_fetch, threads)
 
-    def facts(self, data: Put, on_cpu: bool, kernel: bool) -> dict[str, str]:
+    def facts(self, data: Put, device: str, kernel: bool) -> dict[str, str]:
         """Return what must be the same here as on the driver."""
-        return self._worker.facts(data, on_cpu=on_cpu, kernel=kernel)
+        return self._worker.facts(data, device=device, kernel=kernel)
 
     def run(self, task: Task) -> Any:
         """Do a task."""

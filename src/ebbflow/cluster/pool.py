@@ -63,7 +63,7 @@ class RayPool:
         ours: What must be the same everywhere for equal bits.
         on_gpu: Whether an actor gets a GPU.
         threads: Threads of an actor; by default the cores of its node.
-        kernel: Whether the fused kernel is used where it was built.
+        kernel: Whether the fused kernels are used where they were built.
     """
 
     def __init__(
@@ -247,7 +247,8 @@ class RayPool:
         environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         threads = self._threads or max(1, int(claim["num_cpus"]))
         handle = remote.remote(environment, threads)
-        facts = handle.facts.remote(self.data, not self._on_gpu, self._kernel)
+        device = "cuda" if self._on_gpu else "cpu"
+        facts = handle.facts.remote(self.data, device, self._kernel)
         return _Actor(handle, name, facts, 1 if self._on_gpu else threads)
 
     def _admit(self, place: NodePlace) -> None:
