@@ -38,8 +38,7 @@ KEYS = {**SMALL, "model.kind": "softmax", "algorithm": ["fedavg", "scaffold"]}
 def two() -> Iterator[machines.Nodes]:
     with machines.nodes(2) as started:
         yield started
-        everything = [*started.started, *started.processes()]
-    assert machines.left_over(everything) == []
+    assert machines.left_over(started.everything) == []
 
 
 def there(at: machines.Nodes, **more: Any) -> Config:
