@@ -119,6 +119,18 @@ def test_the_kernel_is_built_with_any_way_to_name_a_compiler(
     assert hasattr(library, "ebbflow_dense")
 
 
+def test_products_and_sums_are_joined_whatever_the_compiler_does_by_default(
+    hook: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The kernels' bits depend on it; what is said last counts."""
+    note = tmp_path / "arguments"
+    script = f'echo "$@" >> {shlex.quote(str(note))}; exit 1'
+    monkeypatch.setenv("CC", f"{shlex.quote(compiler(tmp_path, script))} -ffp-contract=off")
+    build(hook, checkout)
+    told = [word for word in note.read_text().split() if word.startswith("-ffp-contract")]
+    assert told == ["-ffp-contract=off", "-ffp-contract=fast"]
+
+
 def test_the_library_knows_nothing_of_python() -> None:
     """So that a wheel may be tagged py3-none: no symbol of Python's, and no library of its."""
     library = ROOT / NATIVE / "_kernels.so"

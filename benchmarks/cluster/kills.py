@@ -71,8 +71,7 @@ def compared(cell: TrialCell, kills: int, rounds: int, say: Say) -> dict[str, An
         killed = outcome(cell, cell.config(**long, **_on(two)), killer)
         killer.join()
         say(f"{cell.name}: {_verdict(expected, killed)} after {killer.killed} kills")
-        every = [*two.started, *two.processes()]
-    left = left_over(every)
+    left = left_over(two.everything)
     return {
         "cell": cell.name,
         "equal": here.models == there.models,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -34,7 +34,9 @@ class Nodes:
         with careless():
             self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
             self.others = [self._cluster.add_node(**self._usual) for _ in range(count - 1)]
-        self.started = self.processes()
+        self.everything: set[psutil.Process] = set()
+        """All processes that nodes have had, also those that were killed."""
+        self.processes()
 
     @property
     def address(self) -> str:
@@ -42,13 +44,15 @@ class Nodes:
         address: str = self._cluster.address
         return address
 
-    def add(self) -> None:
-        """Let one more node join."""
+    def add(self, variables: Mapping[str, str] | None = None) -> None:
+        """Let one more node join; ``variables`` are those of its environment that differ."""
         with careless():
-            self.others.append(self._cluster.add_node(**self._usual))
+            self.others.append(self._cluster.add_node(**self._usual, env_vars=variables))
+        self.processes()
 
     def kill(self) -> None:
         """End the latest node and all of its processes, by SIGKILL."""
+        self.processes()
         node = self.others.pop()
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
         for process in [*raylet.children(recursive=True), raylet]:
@@ -67,16 +71,18 @@ class Nodes:
         return _family(self.others[-1].all_processes["raylet"][0].process.pid)
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of all nodes that live."""
+        """Return all processes of all nodes that live, which are remembered in `everything`."""
         found = []
         for node in [self._cluster.head_node, *self.others]:
             for infos in node.all_processes.values():
                 for info in infos:
                     found += _family(info.process.pid)
+        self.everything.update(found)
         return found
 
     def close(self) -> None:
         """End everything."""
+        self.processes()
         with careless():
             self._cluster.shutdown()
 
@@ -110,7 +116,7 @@ def nodes(count: int, cores: int = 1, store: int = STORE) -> Iterator[Nodes]:
         started.close()
 
 
-def left_over(processes: list[psutil.Process], seconds: float = 20.0) -> list[int]:
+def left_over(processes: Collection[psutil.Process], seconds: float = 20.0) -> list[int]:
     """Return which of these processes still live after some time."""
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    _, alive = psutil.wait_procs(list(processes), timeout=seconds)
     return [process.pid for process in alive if process.status() != psutil.STATUS_ZOMBIE]

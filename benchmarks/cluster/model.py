@@ -46,12 +46,26 @@ class Costs:
 
 @dataclass(frozen=True)
 class SimulatedRound:
-    """What a round took, and how long the link and the driver were busy in it."""
+    """What a round took, and how long everybody was busy in it.
+
+    Attributes:
+        seconds: From its beginning to its end.
+        sending: In which the driver's link carried something to workers.
+        receiving: In which it carried something to the driver, maybe at the same time.
+        driver: In which the driver computed.
+        busiest: In which the worker with most chunks trained.
+    """
 
     seconds: float
-    link: float
+    sending: float
+    receiving: float
     driver: float
     busiest: float
+
+    @property
+    def link_busy(self) -> float:
+        """The part of the round in which the busier direction of the driver's link was busy."""
+        return max(self.sending, self.receiving) / self.seconds
 
 
 def simulated(
@@ -66,15 +80,13 @@ def simulated(
     size = leaves_in_a_chunk(every, leaf, workers, threads, costs.vector)
     chunks = list(cut(devices, leaf, size))
     transfer = costs.vector / costs.bandwidth
-    submitted = costs.send
-    up = down = submitted  # when the link is free, to and from workers
-    link = driver = 0.0
+    sent = costs.send  # when the link to workers is free
     free: list[tuple[float, int]] = []
-    for worker in range(min(workers, len(chunks))):
+    at_work = min(workers, len(chunks))
+    for worker in range(at_work):
         # Every worker fetches the round's models once, and tests its part of the samples.
-        up += transfer
-        link += transfer
-        fetched = up + costs.latency + costs.unpack
+        sent += transfer
+        fetched = sent + costs.latency + costs.unpack
         tested = costs.test / workers / min(threads, 4) / speeds[worker]
         heapq.heappush(free, (fetched + tested, worker))
     arrived: dict[int, float] = {}
@@ -92,12 +104,13 @@ def simulated(
         heapq.heappush(computed, (done, number))
         heapq.heappush(free, (done, worker))
     _receive(costs, chunks, leaf, computed, arrived, folded, len(chunks) - 1)
-    leaves = every
-    link += leaves * transfer
-    driver = costs.send + leaves * costs.receive + len(chunks) * costs.task
-    seconds = folded[-1]
-    busiest = turns_of(chunks, threads, workers) * costs.device
-    return SimulatedRound(max(seconds, down), link, driver, busiest)
+    return SimulatedRound(
+        seconds=folded[-1],
+        sending=at_work * transfer,
+        receiving=every * transfer,
+        driver=costs.send + every * costs.receive + len(chunks) * costs.task,
+        busiest=turns_of(chunks, threads, workers) * costs.device,
+    )
 
 
 def turns_of(chunks: Sequence[range], threads: int, workers: int) -> int:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cluster.scaling import LINKS
 from benchmarks.federation.page import filled
 
 RESULTS = Path(__file__).parent / "results"
@@ -59,7 +60,8 @@ agrees by construction; two and four are the check:
 And this is what it predicts for ResNet-18 on TinyImageNet as in the paper: 100 devices with 500
 pictures of 64 × 64, four steps each, {entries:.1f} M parameters, {cores} cores a worker, where a
 step of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative to one such worker;
-"uneven" are workers whose speeds differ by some 15 %:
+"uneven" are workers whose speeds differ by some 15 %. The link carries both directions at once;
+what is told is how busy the busier one is:
 
 | workers | 1 Gbit/s | uneven | link busy | 10 Gbit/s | uneven | link busy | driver busy |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -67,10 +69,12 @@ step of 128 pictures takes {step:.0f} s of one core's time. Speeds are relative 
 
 **Two limits.** 100 devices are 25 leaves of four, and a leaf is computed in one place: beyond 25
 workers there is nothing left to hand out, and between 13 and 24 one of them has two leaves. That is
-the limit with 10 Gbit/s. With 1 Gbit/s it is the network before that: 25 sums of {megabytes:.0f} MB
-go to the driver in every round, and every worker fetches a model. All wait for the slowest worker;
-adding up is no limit. More devices in a round would give more workers something to do, and the
-network more to carry."""
+the limit with 10 Gbit/s. With 1 Gbit/s it is the network before that, though each direction is
+idle for {idle:.0%} of the round at least: a worker has to fetch the model before it trains, and
+has a sum to send only afterwards. Models of {megabytes:.0f} MB for 25 workers leave the driver one
+after another, the last one after {fetched:.0f} s; that worker then trains for {trained:.0f} s,
+while the others' sums come in. All wait for the slowest worker; adding up is no limit. More devices
+in a round would give more workers something to do, and the network more to carry."""
 
 
 def parts() -> dict[str, str]:
@@ -158,6 +162,9 @@ def scaling() -> str:
         step=found["step"],
         rows="\n".join(lines),
         megabytes=vector / 1e6,
+        idle=1 - max(row["link busy"] for row in slow.values()),
+        fetched=25 * vector / LINKS["1 Gbit/s"],
+        trained=found["parts"]["device"],
     )
 
 

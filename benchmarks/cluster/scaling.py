@@ -161,21 +161,11 @@ def check_of(measured: Mapping[int, float], entries: int) -> list[dict[str, Any]
     return rows
 
 
-def scaling(say: Say) -> dict[str, Any]:
-    """Return the check of the model, its parts, and what it predicts."""
-    measured = {}
-    for workers in WORKERS_HERE:
-        measured[workers], world = checked(workers)
-        say(f"{workers} workers: {measured[workers]:.2f} s")
-    check = check_of(measured, world.model.layout.total)
-    say(str(check))
-    step, picture, entries = resnet_costs()
-    say(f"a step of ResNet-18 takes {step:.1f} s, a tested picture {1000 * picture:.1f} ms")
+def predicted(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the model makes of these costs, with each link and number of workers."""
     rows = []
     for link, bandwidth in LINKS.items():
-        costs = replace(
-            driver_costs(entries, bandwidth, 5e-4), device=STEPS * step, test=TESTS * picture
-        )
+        costs = Costs(**parts, bandwidth=bandwidth)
         alone = simulated(costs, DEVICES, [1.0], CORES).seconds
         for workers in WORKERS_THERE:
             even = simulated(costs, DEVICES, [1.0] * workers, CORES)
@@ -187,12 +177,27 @@ def scaling(say: Say) -> dict[str, Any]:
                     "seconds": round(even.seconds, 1),
                     "times as fast": round(alone / even.seconds, 1),
                     "uneven": round(alone / uneven.seconds, 1),
-                    "link busy": round(even.link / even.seconds, 3),
+                    "link busy": round(even.link_busy, 3),
                     "driver busy": round(even.driver / even.seconds, 3),
                     "training": round(even.busiest / even.seconds, 3),
                 }
             )
-            say(str(rows[-1]))
+    return rows
+
+
+def scaling(say: Say) -> dict[str, Any]:
+    """Return the check of the model, its parts, and what it predicts."""
+    measured = {}
+    for workers in WORKERS_HERE:
+        measured[workers], world = checked(workers)
+        say(f"{workers} workers: {measured[workers]:.2f} s")
+    check = check_of(measured, world.model.layout.total)
+    say(str(check))
+    step, picture, entries = resnet_costs()
+    say(f"a step of ResNet-18 takes {step:.1f} s, a tested picture {1000 * picture:.1f} ms")
+    costs = replace(driver_costs(entries, 0.0, 5e-4), device=STEPS * step, test=TESTS * picture)
     parts = {name: value for name, value in asdict(costs).items() if name != "bandwidth"}
+    rows = predicted(parts)
+    say(str(rows))
     facts = {"cores": CORES, "wait": WAIT, "devices": CHECKED_DEVICES, "step": step}
     return {"check": check, "parts": parts, "rows": rows, **facts}

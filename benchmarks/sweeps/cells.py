@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.trials import Say
 from ebbflow import experiment
+from ebbflow.core.errors import EbbflowError
+from ebbflow.runs.checkpoint import checkpoint_paths, read_checkpoint
 from ebbflow.runs.records import METRICS
-from ebbflow.sweeps.claims import Claims
+from ebbflow.sweeps.claims import Claims, checkpoint_number, readable_attempts
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.plan import SweepPlan
 from ebbflow.sweeps.planning import plan_of, wish_of_file
@@ -46,7 +49,7 @@ seeds = "{seeds}"
 
 
 def planned(folder: Path, rounds: int = 100, seeds: str = "1-3") -> SweepFolder:
-    """SweepPlan the sweep in a folder, which no worker has begun with."""
+    """Plan the sweep in a folder, which no worker has begun with."""
     file = folder.with_suffix(".toml")
     file.write_text(SWEEP.format(rounds=rounds, seeds=seeds))
     sweep = SweepFolder(folder)
@@ -72,8 +75,49 @@ def single_runs(plan: SweepPlan, folder: Path, say: Say) -> SingleRuns:
     return SingleRuns(found, time.monotonic() - began)
 
 
-def outcome(sweep: SweepFolder, single: SingleRuns) -> dict[str, Any]:
-    """Return what came of a sweep: what is done, what is equal, and what was begun how often."""
+class Interruption(NamedTuple):
+    """An attempt at a cell that was cut off, and what had been saved then.
+
+    ``attempt`` counts the attempts before it; ``checkpoint`` is the number of the newest one, zero
+    if nothing was saved, and ``place`` says in words how far that is.
+    """
+
+    cell: str
+    attempt: int
+    checkpoint: int
+    place: str
+
+
+def interruption(sweep: SweepFolder, processes: Collection[int]) -> Interruption | None:
+    """Return what these processes, just stopped or killed, had saved of the cell they computed.
+
+    None if they had not begun with any, or if another process has already gone on with it: what
+    that one has saved since cannot be told from what was there.
+    """
+    claims = Claims(sweep.path)
+    for cell in sweep.plan().cells:
+        for number, attempt in enumerate(readable_attempts(claims, cell.name)):
+            if attempt["pid"] not in processes or attempt["state"] == "done":
+                continue
+            run = sweep.run_folder(cell.name)
+            found = Interruption(cell.name, number, checkpoint_number(run), _newest(run))
+            alone = len(readable_attempts(claims, cell.name)) == number + 1
+            return found if alone else None
+    return None
+
+
+def _newest(run: Path) -> str:
+    """Return how far a run's newest checkpoint is, in words."""
+    for path in checkpoint_paths(run):
+        with suppress(EbbflowError, OSError):  # it was replaced meanwhile
+            return read_checkpoint(path).place
+    return ""
+
+
+def outcome(
+    sweep: SweepFolder, single: SingleRuns, interruptions: Sequence[Interruption]
+) -> dict[str, Any]:
+    """Return what came of a sweep: what is done, what is equal, and where cells went on."""
     claims, plan = Claims(sweep.path), sweep.plan()
     attempts = {cell.name: claims.attempts(cell.name) for cell in plan.cells}
     return {
@@ -86,17 +130,24 @@ def outcome(sweep: SweepFolder, single: SingleRuns) -> dict[str, Any]:
         ),
         "attempts": sum(map(len, attempts.values())),
         "resumed": sum(each["checkpoint"] > 0 for own in attempts.values() for each in own),
-        "begun anew though saved": sum(begun_anew(own) for own in attempts.values()),
-        "begun twice before anything was saved": sum(
-            sum(each["checkpoint"] == 0 for each in own) - 1 for own in attempts.values()
-        ),
+        "interrupted": [
+            row for each in interruptions for row in gone_on(each, attempts[each.cell])
+        ],
     }
 
 
-def begun_anew(attempts: Sequence[Any]) -> int:
-    """Return how often a cell was begun from its beginning after it had been saved."""
-    saved, count = False, 0
-    for attempt in attempts:
-        count += saved and attempt["checkpoint"] == 0
-        saved = saved or attempt["checkpoint"] > 0
-    return count
+def gone_on(cut: Interruption, attempts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what was saved when a cell was cut off, and from which checkpoint it went on.
+
+    Nothing if the attempt was the last one: it was over before it was killed, or its process
+    outlived its worker and was done in time.
+    """
+    return [
+        {
+            "cell": cut.cell,
+            "saved": cut.checkpoint,
+            "place": cut.place,
+            "went on from": later["checkpoint"],
+        }
+        for later in attempts[cut.attempt + 1 : cut.attempt + 2]
+    ]

@@ -10,10 +10,18 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweeps.cells import SingleRuns, outcome, planned, single_runs
+from benchmarks.sweeps.cells import (
+    Interruption,
+    SingleRuns,
+    interruption,
+    outcome,
+    planned,
+    single_runs,
+)
 from benchmarks.trials import Say
 from ebbflow.sweeps.claims import Claims
 from ebbflow.sweeps.folder import SweepFolder
@@ -25,23 +33,26 @@ LONGEST = 1 / 10
 """The part of the time of all single runs for which a worker computes before it is killed, at most.
 
 Two or three workers take longer than three times that: all kills fall into the sweep."""
+LATE = 1 / 4
+"""The part of the cells that are done when another worker joins."""
+LATE_LONGEST = LONGEST / 3
+"""As `LONGEST`, for a worker that joins late: its kills fall into what is left of the sweep."""
 
 
 class KilledWorker(threading.Thread):
     """A worker that is killed again and again, and started once more each time."""
 
-    def __init__(
-        self, folder: Path, draw: random.Random, kills: int, longest: float, say: Say
-    ) -> None:
+    def __init__(self, sweep: SweepFolder, draw: random.Random, longest: float, say: Say) -> None:
         super().__init__(daemon=True)
-        self._folder, self._draw, self._left, self._say = folder, draw, kills, say
+        self._sweep, self._draw, self._left, self._say = sweep, draw, KILLS, say
         self._longest = longest
         self.kills: list[str] = []
+        self.interruptions: list[Interruption] = []
 
     def run(self) -> None:
         while True:
             with subprocess.Popen(
-                [sys.executable, "-m", "ebbflow", "sweep", "work", str(self._folder), "-q"],
+                [sys.executable, "-m", "ebbflow", "sweep", "work", str(self._sweep.path), "-q"],
                 start_new_session=True,
             ) as worker:
                 if not self._left or not self._killed(worker):
@@ -62,7 +73,10 @@ class KilledWorker(threading.Thread):
         os.kill(worker.pid, signal.SIGKILL)
         if with_cell:
             for child in children:
-                os.kill(child, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(child, signal.SIGKILL)
+        if found := interruption(self._sweep, children):
+            self.interruptions.append(found)
         self._left -= 1
         self.kills.append("worker and cell" if with_cell else "worker")
         self._say(f"killed {self.kills[-1]} ({self._left} more)")
@@ -78,7 +92,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def kills(say: Say) -> list[dict[str, Any]]:
-    """Kill each of two workers three times; then the same with a third one that joins late."""
+    """Kill each of two workers three times; then each of three, one of which joins late."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="ebbflow-sweeps-") as parent:
         sweep = planned(Path(parent) / "plain")
@@ -93,18 +107,18 @@ def kills(say: Say) -> list[dict[str, Any]]:
 def one_trial(
     sweep: SweepFolder, single: SingleRuns, joining: int, draw: random.Random, say: Say
 ) -> dict[str, Any]:
-    """Let two workers compute a sweep, killed three times each, and others join half-way."""
-    longest = LONGEST * single.seconds
-    workers = [
-        KilledWorker(sweep.path, random.Random(draw.random()), KILLS, longest, say)
-        for _ in range(2)
-    ]
+    """Let two workers compute a sweep, and others that join late; each is killed three times."""
+
+    def killed(share: float) -> KilledWorker:
+        return KilledWorker(sweep, random.Random(draw.random()), share * single.seconds, say)
+
+    workers = [killed(LONGEST) for _ in range(2)]
     began = time.monotonic()
     for worker in workers:
         worker.start()
     reader = StatusReader(sweep)
-    late = [KilledWorker(sweep.path, draw, 0, longest, say) for _ in range(joining)]
-    while late and reader.read().counts["done"] < len(single.lines) // 3:
+    late = [killed(LATE_LONGEST) for _ in range(joining)]
+    while late and reader.read().counts["done"] < LATE * len(single.lines):
         time.sleep(0.2)
     for worker in late:
         worker.start()
@@ -112,10 +126,12 @@ def one_trial(
     for worker in (*workers, *late):
         worker.join()
     left = [cell.name for cell in sweep.plan().cells if Claims(sweep.path).is_held(cell.name)]
+    every = [*workers, *late]
     return {
-        "workers": 2 + joining,
-        "killed": sorted(text for worker in workers for text in worker.kills),
+        "workers": len(every),
+        "killed": sorted(text for worker in every for text in worker.kills),
+        "killed of those that joined late": sum(len(worker.kills) for worker in late),
         "seconds": round(time.monotonic() - began),
-        **outcome(sweep, single),
+        **outcome(sweep, single, [cut for worker in every for cut in worker.interruptions]),
         "locks still held": len(left),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,17 @@ import psutil
 from rich.console import Console
 
 from benchmarks.cluster import machines
-from benchmarks.sweeps.cells import SingleRuns, outcome, planned, single_runs
+from benchmarks.sweeps.cells import (
+    Interruption,
+    SingleRuns,
+    interruption,
+    outcome,
+    planned,
+    single_runs,
+)
 from benchmarks.trials import Say
 from ebbflow.runs.records import SUMMARY
-from ebbflow.sweeps.claims import Claims, checkpoint_number, readable_attempts
+from ebbflow.sweeps.claims import Claims, readable_attempts
 from ebbflow.sweeps.display import SweepDisplay
 from ebbflow.sweeps.folder import SweepFolder
 from ebbflow.sweeps.on_ray import run_on_ray
@@ -42,14 +50,15 @@ def on_two_nodes(sweep: SweepFolder, single: SingleRuns, say: Say) -> dict[str, 
     with machines.nodes(2) as cluster:
         ended = threading.Event()
         killed: list[int] = []
+        interruptions: list[Interruption] = []
 
         def disturb() -> None:
             reader = StatusReader(sweep)
-            while reader.read().counts["done"] < len(single.lines) // 2 or not caught(
-                sweep, cluster
-            ):
+            while not interruptions:
                 if ended.wait(INTERVAL):
                     return
+                if reader.read().counts["done"] >= len(single.lines) // 2:
+                    interruptions.extend(caught(sweep, cluster))
             cluster.kill()  # as a machine that loses its power: nothing on it is told
             say("killed a node")
             killed.append(reader.read().counts["done"])
@@ -66,12 +75,12 @@ def on_two_nodes(sweep: SweepFolder, single: SingleRuns, say: Say) -> dict[str, 
             "done when a node was killed": killed[0] if killed else None,
             "stopped by": stopped,
             "seconds": round(time.monotonic() - began),
-            **outcome(sweep, single),
+            **outcome(sweep, single, interruptions),
         }
 
 
-def caught(sweep: SweepFolder, cluster: machines.Nodes) -> bool:
-    """Stop the cell that the latest node computes, if it is saved and not done."""
+def caught(sweep: SweepFolder, cluster: machines.Nodes) -> Iterator[Interruption]:
+    """Stop the cell that the latest node computes, if it is saved and not done, and yield it."""
     processes = {process.pid: process for process in cluster.of_latest()}
     claims = Claims(sweep.path)
     for cell in sweep.plan().cells:
@@ -79,9 +88,10 @@ def caught(sweep: SweepFolder, cluster: machines.Nodes) -> bool:
         if attempt is None or attempt["state"] != "running" or attempt["pid"] not in processes:
             continue
         with suppress(psutil.NoSuchProcess):
-            process, run = processes[attempt["pid"]], sweep.run_folder(cell.name)
+            process = processes[attempt["pid"]]
             process.suspend()  # or it might be done before it is killed
-            if checkpoint_number(run) and not (run / SUMMARY).exists():
-                return True
+            found = interruption(sweep, [process.pid])
+            if found and found.checkpoint and not (sweep.run_folder(cell.name) / SUMMARY).exists():
+                yield found
+                return
             process.resume()
-    return False

@@ -17,12 +17,15 @@ KILLS = """\
 and kills processes by SIGKILL meanwhile:
 
 | computed by | killed | done | curves equal to single runs | attempts | resumed | \
-begun anew though saved |
+went on from what was saved at the kill |
 | --- | --- | --- | --- | --- | --- | --- |
-{rows}
+{rows}{rest}"""
 
-A cell that is killed before its first round is over has nothing to keep, and begins again: that
-happened {again} in all three sweeps together. {rest}"""
+UNSAVED = """
+
+What was saved is noted at each kill, and compared with where the next attempt at the cell began. A
+cell that is killed before its first round is over has nothing to keep, and begins again: that
+{happened}."""
 
 ESTIMATES = """\
 What `--dry-run` told of twelve different cells, and what they then took on one worker with both
@@ -44,7 +47,7 @@ def kill_table() -> str:
     workers, (nodes,) = _rows("kills"), _rows("ray")
     lines = [
         (f"{row['workers']} workers" + (", one of which joined late" if place else ""),
-         f"a worker {len(row['killed'])} times, with its cell {_with_cell(row)} times", row)
+         f"a worker {_killed(row)}, with its cell {_times(_with_cell(row))}", row)
         for place, row in enumerate(workers)
     ]  # fmt: skip
     lines.append((f"{nodes['nodes']} Ray nodes", "one node, in the middle of a cell", nodes))
@@ -52,27 +55,29 @@ def kill_table() -> str:
         cells=nodes["cells"],
         rows="\n".join(
             f"| {who} | {what} | {row['done']} of {row['cells']} | {row['equal']} of "
-            f"{row['cells']} | {row['attempts']} | {row['resumed']} | "
-            f"{row['begun anew though saved']} |"
+            f"{row['cells']} | {row['attempts']} | {row['resumed']} | {gone_on(row)} |"
             for who, what, row in lines
         ),
-        again=_times(sum(row["begun twice before anything was saved"] for _, _, row in lines)),
-        rest=what_went_on([(who, row) for who, _, row in lines]),
+        rest=what_was_lost([row for _, _, row in lines]),
     )
 
 
-def _times(count: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+def gone_on(row: Mapping[str, Any]) -> str:
+    """Return how many cells went on from what had been saved of them when they were cut off."""
+    if "interrupted" not in row:
+        return "not noted"
+    saved = [cut for cut in row["interrupted"] if cut["saved"]]
+    return f"{sum(cut['went on from'] >= cut['saved'] for cut in saved)} of {len(saved)}"
 
 
-def what_went_on(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return what became of the other cells, as far as the trials tell."""
-    if any(row["begun anew though saved"] for _, row in rows):
-        return "Others began anew although they were saved."
-    spared = [who for who, row in rows if not row["resumed"]]
-    if spared:
-        return f"No cell that was saved was interrupted on {' or '.join(spared)}."
-    return "Everything else went on from a checkpoint."
+def what_was_lost(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how often cells had to begin again, as far as it was noted."""
+    noted = [cut for row in rows for cut in row.get("interrupted", [])]
+    if not noted:
+        return ""
+    unsaved = sum(not cut["saved"] for cut in noted)
+    happened = f"happened {_times(unsaved)}" if unsaved else "never happened"
+    return UNSAVED.format(happened=happened)
 
 
 def estimate_table() -> str:
@@ -88,7 +93,17 @@ def estimate_table() -> str:
     )
 
 
-def _with_cell(row: dict[str, Any]) -> int:
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _killed(row: Mapping[str, Any]) -> str:
+    late = row.get("killed of those that joined late", 0)
+    which = f" (the one that joined late {_times(late)})" if late else ""
+    return f"{len(row['killed'])} times{which}"
+
+
+def _with_cell(row: Mapping[str, Any]) -> int:
     return sum(text == "worker and cell" for text in row["killed"])
 
 

@@ -10,16 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbflow.cluster.dispatch import DEPTH, Dispatcher, WorkerLostError
+from ebbflow.cluster.dispatch import BROKE_DOWN, DEPTH, Dispatcher, WorkerLostError
 from ebbflow.core.errors import EbbflowError
 
 
 class Fickle:
     """Workers that square numbers. Some tasks bring their worker down, so many times."""
 
-    def __init__(self, workers: int, deaths: dict[int, int], crashed: bool = False) -> None:
+    def __init__(
+        self,
+        workers: int,
+        deaths: dict[int, int],
+        crashed: bool = False,
+        blame: str = BROKE_DOWN,
+    ) -> None:
         self._alive = list(range(workers))
-        self._next, self._crashed = workers, crashed
+        self._next, self._crashed, self._blame = workers, crashed, blame
         self._deaths = Counter(deaths)
         self._given: dict[int, tuple[int, int]] = {}
         self.most: Counter[int] = Counter()
@@ -50,7 +56,7 @@ class Fickle:
         _, task = self._given.pop(handle)
         if self._deaths[task] > 0:
             self._deaths[task] -= 1
-            raise WorkerLostError("it died", self._crashed)
+            raise WorkerLostError("it died", self._crashed, self._blame)
         return task**2
 
     def lost(self, worker: int) -> None:
@@ -98,6 +104,14 @@ def test_a_task_that_brings_down_one_worker_after_another_is_blamed() -> None:
     dispatcher = Dispatcher(Fickle(2, {7: 99}, crashed=True))
     job = dispatcher.submit(7, "session 1, round 2, devices 3 to 6")
     with pytest.raises(EbbflowError, match=r"^session 1, round 2, devices 3 to 6: 4 workers .*mem"):
+        dispatcher.wait(job)
+
+
+def test_a_task_that_no_worker_can_be_sent_has_another_remedy() -> None:
+    fickle = Fickle(2, {7: 99}, crashed=True, blame="workers were cut off: see to the network")
+    dispatcher = Dispatcher(fickle)
+    job = dispatcher.submit(7, "round 2")
+    with pytest.raises(EbbflowError, match=r"^round 2: 4 workers were cut off: see to the netw"):
         dispatcher.wait(job)
 
 

@@ -28,7 +28,7 @@ from ebbflow.simulation.rounds import lanes_of
 from ebbflow.simulation.simulate import simulate
 from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World, draw_round
-from tests.cluster.stand_ins import LocalWorkers, Loses
+from tests.cluster.stand_ins import LocalWorkers
 from tests.configs import with_keys
 from tests.simulation import test_text_runs
 
@@ -82,12 +82,10 @@ def told(world: World, engine: Engine) -> Told:
     return kept
 
 
-def compared(
-    config: Config, data: Dataset, workers: int = 2, loses: Loses = lambda _: False, joins: int = 0
-) -> LocalWorkers:
+def compared(config: Config, data: Dataset, workers: int = 2, **chosen: Any) -> LocalWorkers:
     """Run with the local engine and with workers, and compare everything; return the workers."""
     here = told(world := build_world(config, data, config.seeds[0]), engine_of(world))
-    with closing(LocalWorkers(data, workers, loses, joins)) as elsewhere:
+    with closing(LocalWorkers(data, workers, **chosen)) as elsewhere:
         world = build_world(config, data, config.seeds[0])
         there = told(world, RayEngine(world, elsewhere))
     assert there.rounds == here.rounds
@@ -155,8 +153,16 @@ def test_whatever_else_happens_in_a_round_happens_there_as_well(name: str) -> No
 def test_lost_workers_do_not_show(workers: int, lost: set[int]) -> None:
     softmax = {"model.kind": "softmax", "algorithm": ["scaffold"]}
     config = with_keys(SMALL, softmax)
-    there = compared(config, digits(config), workers, lost.__contains__, joins=8)
+    there = compared(config, digits(config), workers, loses=lost.__contains__, joins=8)
     assert there.losses <= len(lost)
+
+
+def test_what_a_worker_cannot_fetch_is_computed_elsewhere() -> None:
+    """It was taken for a failure of training, which the reference engine does not have."""
+    config = with_keys(SMALL, {"model.kind": "softmax", "algorithm": ["scaffold"]})
+    missed = {2, 5, 9, 17}
+    there = compared(config, digits(config), cut_off=missed.__contains__, joins=8)
+    assert there.losses == len(missed)
 
 
 def test_only_so_much_is_under_way_as_keeps_workers_busy() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from benchmarks.cluster.model import Costs, simulated
-from benchmarks.cluster.page import PAGE, parts
+from benchmarks.cluster.page import PAGE, RESULTS, parts
+from benchmarks.cluster.scaling import predicted
 from benchmarks.federation.page import filled
 
 FREE = Costs(
@@ -39,6 +42,20 @@ def test_a_slow_link_is_the_limit_in_the_end() -> None:
     slow = Costs(**{**vars(FREE), "vector": 100, "bandwidth": 10.0})
     found = simulated(slow, 100, [1.0] * 25, threads=4)
     assert found.seconds >= 25 * 10  # every leaf goes through it, one after another
+
+
+def test_the_link_carries_both_directions_at_once() -> None:
+    slow = Costs(**{**vars(FREE), "vector": 100, "bandwidth": 10.0})
+    for workers in (1, 5, 25):
+        found = simulated(slow, 100, [1.0] * workers, threads=4)
+        assert found.sending == workers * 10  # a model for each
+        assert found.receiving == 25 * 10  # a sum of each leaf
+        assert found.link_busy == 250 / found.seconds <= 1
+
+
+def test_what_is_kept_is_what_the_model_makes_of_the_kept_parts() -> None:
+    kept = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
+    assert predicted(kept["parts"]) == kept["rows"]
 
 
 def test_all_wait_for_the_slowest() -> None:

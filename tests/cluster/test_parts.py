@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ebbflow.cluster import agreement, connection, wire
 from ebbflow.cluster.chunks import chunk_of, cut, leaves_in_a_chunk
+from ebbflow.cluster.dispatch import FetchError
 from ebbflow.cluster.worker import _sendable
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.counters import CountedBatches
@@ -107,15 +108,26 @@ def test_a_cohort_says_whether_labels_are_wrong_and_the_server_draws_for_itself(
 # --- agreement -----------------------------------------------------------------------------------
 
 
+COMPARED = ["torch", "numpy", "ebbflow", "instructions", "maker", "kernel", "data"]
+
+
+@pytest.fixture
+def usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask MKL for what ebbflow asks it for, whatever the tests are run with."""
+    monkeypatch.setenv("MKL_CBWR", "AVX2,STRICT")
+
+
+@pytest.mark.usefixtures("usual")
 def test_a_node_that_computes_the_same_is_welcome() -> None:
-    ours = agreement.facts("abc", on_cpu=True, kernel=True)
-    assert {"torch", "numpy", "ebbflow", "instructions", "kernel", "data"} == set(ours)
+    ours = agreement.facts("abc", device="cpu", kernel=True)
+    assert set(COMPARED) == set(ours)
     assert agreement.disagreement("there", dict(ours), ours) == ""
 
 
-@pytest.mark.parametrize("name", ["torch", "numpy", "ebbflow", "instructions", "kernel", "data"])
+@pytest.mark.usefixtures("usual")
+@pytest.mark.parametrize("name", COMPARED)
 def test_a_node_that_differs_is_refused_by_name(name: str) -> None:
-    ours = agreement.facts("abc", on_cpu=True, kernel=True)
+    ours = agreement.facts("abc", device="cpu", kernel=True)
     sentence = agreement.disagreement("10.0.0.7 (ab12cd)", {**ours, name: "other"}, ours)
     assert sentence.startswith("node 10.0.0.7 (ab12cd) has ")
     assert " other, and here it is " in sentence
@@ -123,8 +135,51 @@ def test_a_node_that_differs_is_refused_by_name(name: str) -> None:
     assert sentence.partition(": ")[2]  # the remedy
 
 
-def test_on_a_gpu_the_processor_does_not_matter() -> None:
-    assert "instructions" not in agreement.facts("abc", on_cpu=False, kernel=True)
+@pytest.mark.parametrize("asked", ["AVX2,STRICT", "AVX512,STRICT", "compatible", ""])
+def test_processors_of_two_makers_do_not_compute_the_same(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MKL_CBWR", asked)
+    monkeypatch.setattr("ebbflow.core.processor.maker", lambda: "AuthenticAMD")
+    theirs = agreement.facts("abc", device="cpu", kernel=False)
+    monkeypatch.setattr("ebbflow.core.processor.maker", lambda: "GenuineIntel")
+    ours = agreement.facts("abc", device="cpu", kernel=False)
+    assert agreement.disagreement("10.0.0.7", theirs, ours) == (
+        "node 10.0.0.7 has a processor made by AuthenticAMD, and here it is GenuineIntel: set "
+        "MKL_CBWR=COMPATIBLE for the run, which all workers follow, or take the node out of the "
+        "cluster"
+    )
+
+
+@pytest.mark.parametrize("asked", ["COMPATIBLE", "COMPATIBLE,STRICT"])
+def test_makers_do_not_matter_where_mkl_was_asked_to_be_compatible(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MKL_CBWR", asked)
+    assert "maker" not in agreement.facts("abc", device="cpu", kernel=False)
+
+
+def test_on_a_gpu_it_is_the_gpu_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"GPU of {device}")
+    ours = agreement.facts("abc", device="cuda:1", kernel=True)
+    assert ours["gpu"] == "GPU of cuda:1"
+    assert not {"instructions", "maker", "kernel"} & set(ours)
+    theirs = agreement.facts("abc", device="cuda", kernel=True)
+    assert agreement.disagreement("10.0.0.7", theirs, ours).startswith(
+        "node 10.0.0.7 has the GPU GPU of cuda, and here it is GPU of cuda:1: use nodes"
+    )
+
+
+def test_a_checkout_with_other_sources_of_the_kernels_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "native").mkdir()
+    kernel, digests = tmp_path / "native" / "dense.c", set()
+    monkeypatch.setattr("ebbflow.__file__", str(tmp_path / "__init__.py"))
+    for source in ("int one;", "int two;"):
+        kernel.write_text(source)
+        digests.add(agreement._sources.__wrapped__())
+    assert len(digests) == 2
 
 
 # --- connections ---------------------------------------------------------------------------------
@@ -209,3 +264,4 @@ def test_errors_are_sent_as_they_are_if_they_can_be() -> None:
     assert type(odd) is RuntimeError
     assert str(odd) == "OddError: 1 and 2"
     assert isinstance(_sendable(MemoryError("none left")), MemoryError)
+    assert isinstance(_sendable(FetchError("the lanes did not arrive")), FetchError)

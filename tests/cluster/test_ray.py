@@ -38,8 +38,7 @@ KEYS = {**SMALL, "model.kind": "softmax", "algorithm": ["fedavg", "scaffold"]}
 def two() -> Iterator[machines.Nodes]:
     with machines.nodes(2) as started:
         yield started
-        everything = [*started.started, *started.processes()]
-    assert machines.left_over(everything) == []
+    assert machines.left_over(started.everything) == []
 
 
 def there(at: machines.Nodes, **more: Any) -> Config:
@@ -123,6 +122,22 @@ def test_a_node_that_differs_is_refused_by_name(
     config = cell.config(**{"engine.kind": "ray", "engine.address": two.address})
     with pytest.raises(EbbflowError, match=r"node 127\.0\.0\.1 \(\w{6}\) has torch .* it is 0\.1"):
         outcome(cell, config)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_node_with_an_ebbflow_that_knows_nothing_of_clusters_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ebbflow").mkdir()
+    (tmp_path / "ebbflow" / "__init__.py").write_text('__version__ = "0.0.1"\n')
+    cell = cells()[0]
+    with machines.nodes(1) as several:
+        several.add({"PYTHONPATH": str(tmp_path)})
+        config = cell.config(**{"engine.kind": "ray", "engine.address": several.address})
+        sentence = r"^node 127\.0\.0\.1 \(\w{6}\) cannot start .*No module named 'ebbflow\.cluster'"
+        with pytest.raises(EbbflowError, match=sentence):
+            outcome(cell, config)
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:

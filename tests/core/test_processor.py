@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ebbflow.core import processor
-from ebbflow.core.processor import described, flags, onednn_instructions
+from ebbflow.core.processor import described, flags, maker, onednn_instructions
 
 AVX2 = frozenset({"sse4_1", "avx", "avx2", "fma"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
@@ -57,6 +57,10 @@ def test_flags_are_read_where_there_are_any(
     assert flags() == {"fpu", "avx2"}
     (tmp_path / "cpuinfo").write_text("Features\t: fp asimd\n")
     assert flags() == {"fp", "asimd"}
+    assert maker() == "unknown"
+    for line in ("vendor_id\t: AuthenticAMD\n", "CPU implementer\t: AuthenticAMD\n"):
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}")
+        assert maker() == "AuthenticAMD"
     (tmp_path / "cpuinfo").write_text("model name\t: A: B\n")
     assert flags() == frozenset()
 

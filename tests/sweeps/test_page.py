@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.federation.page import filled
-from benchmarks.sweeps.page import PAGE, RESULTS, parts, what_went_on
+from benchmarks.sweeps.page import PAGE, RESULTS, gone_on, parts, what_was_lost
 from ebbflow.sweeps.planning import plan_of, wish_of_file
 
 
@@ -31,12 +31,16 @@ def test_the_tables_are_what_was_kept() -> None:
     assert filled(page, parts()) == page
 
 
-def test_what_no_trial_has_shown_is_not_said() -> None:
-    shown = {"begun anew though saved": 0, "resumed": 2}
-    assert what_went_on([("2 workers", shown)]) == "Everything else went on from a checkpoint."
-    spared = what_went_on([("2 workers", shown), ("2 Ray nodes", {**shown, "resumed": 0})])
-    assert spared == "No cell that was saved was interrupted on 2 Ray nodes."
-    assert "anew" in what_went_on([("2 workers", {**shown, "begun anew though saved": 1})])
+def test_what_no_trial_has_noted_is_not_said() -> None:
+    assert gone_on({"resumed": 2}) == "not noted"
+    assert what_was_lost([{"resumed": 2}]) == ""
+
+
+def test_what_was_saved_at_a_kill_is_compared_with_where_the_cell_went_on() -> None:
+    cuts = [{"saved": n, "went on from": m} for n, m in ((0, 0), (4, 4), (4, 5), (4, 3), (4, 0))]
+    assert gone_on({"interrupted": cuts}) == "2 of 4"
+    assert "happened once" in what_was_lost([{"interrupted": cuts}, {"resumed": 2}])
+    assert gone_on({"interrupted": []}) == "0 of 0"
 
 
 def test_what_was_kept_is_what_is_promised() -> None:
@@ -44,7 +48,7 @@ def test_what_was_kept_is_what_is_promised() -> None:
         for row in json.loads((RESULTS / f"{name}.json").read_text()):
             assert row["done"] == row["equal"] == row["cells"] == 24
             assert row["resumed"] >= 1
-            assert row["begun anew though saved"] == 0
+            assert all(c["went on from"] >= c["saved"] for c in row.get("interrupted", []))
     tried = RESULTS / "estimates.json"  # on a machine at rest, or not at all
     for row in json.loads(tried.read_text()) if tried.exists() else []:
         assert 0.5 < row["seconds told"] / row["seconds"] < 2, row["cell"]

@@ -24,6 +24,11 @@ PATIENCE = 120.0
 """Seconds that a run waits for a worker if there is none."""
 CRASHES = 4
 """How often a task may bring down workers whose nodes live on, before it is blamed for it."""
+BROKE_DOWN = (
+    "workers broke down one after another on this task, though their nodes are well; most likely "
+    "they were out of memory: lower engine.workers or engine.block, or use nodes with more memory"
+)
+"""What is said of so many workers whose nodes live on, if nothing better is known."""
 
 
 Worker = Any
@@ -33,11 +38,18 @@ Handle = Any
 
 
 class WorkerLostError(Exception):
-    """A worker, or what it had computed, is gone; ``crashed`` if its node is still there."""
+    """A worker, or what it had computed, is gone; ``crashed`` if its node is still there.
 
-    def __init__(self, reason: str, crashed: bool) -> None:
+    ``blame`` is what is said of `CRASHES` workers to which the same has happened with one task.
+    """
+
+    def __init__(self, reason: str, crashed: bool, blame: str = BROKE_DOWN) -> None:
         super().__init__(reason)
-        self.crashed = crashed
+        self.crashed, self.blame = crashed, blame
+
+
+class FetchError(Exception):
+    """Something that was put somewhere for all workers did not arrive at one of them."""
 
 
 class Workers(Protocol):
@@ -130,7 +142,7 @@ class Dispatcher:
             try:
                 handle = self.workers.start(worker, job.task)
             except WorkerLostError as lost:
-                self._lose(worker, lost.crashed, [job])
+                self._lose(worker, lost, [job])
                 load.pop(worker)
                 continue
             self._running[handle] = job, worker
@@ -150,22 +162,18 @@ class Dispatcher:
                 job.result = self.workers.result(handle)
                 job.done = True
             except WorkerLostError as lost:
-                self._lose(worker, lost.crashed, [job])
+                self._lose(worker, lost, [job])
 
-    def _lose(self, worker: Worker, crashed: bool, jobs: list[Job]) -> None:
+    def _lose(self, worker: Worker, lost: WorkerLostError, jobs: list[Job]) -> None:
         """Put the tasks of a lost worker back to the front of the queue, in their order."""
         # The first of its tasks is the one that it was at.
         for handle in [h for h, (_, whose) in self._running.items() if whose == worker]:
             jobs.append(self._running.pop(handle)[0])
         jobs.sort(key=lambda job: job.number)
-        if crashed:
+        if lost.crashed:
             jobs[0].crashes += 1
             if jobs[0].crashes >= CRASHES:
-                raise EbbflowError(
-                    f"{jobs[0].what}: {CRASHES} workers broke down one after another on this task, "
-                    "though their nodes are well; most likely they were out of memory: lower "
-                    "engine.workers or engine.block, or use nodes with more memory"
-                )
+                raise EbbflowError(f"{jobs[0].what}: {CRASHES} {lost.blame}") from lost
         self.workers.lost(worker)
         self.recomputed += len(jobs)
         again = sorted([*jobs, *self._waiting], key=lambda job: job.number)

@@ -269,14 +269,14 @@ def workers_for(config: Config, dataset: Dataset) -> Iterator[None]:
 
 @contextmanager
 def _opened(config: Config, dataset: Dataset) -> Iterator[RayPool]:
-    on_cpu, kernel = config.device == "cpu", config.engine.fused
-    ours = facts(fingerprint(dataset), on_cpu=on_cpu, kernel=kernel)
+    kernel = config.engine.fused
+    ours = facts(fingerprint(dataset), device=config.device, kernel=kernel)
     with connected(config.engine.address) as ray:
         workers = RayPool(
             ray,
             wire.packed(dataset),
             ours,
-            on_gpu=not on_cpu,
+            on_gpu=config.device != "cpu",
             threads=config.engine.workers,
             kernel=kernel,
         )

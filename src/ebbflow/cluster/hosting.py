@@ -10,6 +10,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ebbflow.cluster.dispatch import FetchError
+from ebbflow.core.errors import EbbflowError
+
 if TYPE_CHECKING:
     from ebbflow.cluster.chunks import Put, Task
 
@@ -38,9 +41,9 @@ class WorkerHost:
         self._memory.__enter__()  # for as long as the process lives
         self._worker = LeafWorker(_fetch, threads)
 
-    def facts(self, data: Put, on_cpu: bool, kernel: bool) -> dict[str, str]:
+    def facts(self, data: Put, device: str, kernel: bool) -> dict[str, str]:
         """Return what must be the same here as on the driver."""
-        return self._worker.facts(data, on_cpu=on_cpu, kernel=kernel)
+        return self._worker.facts(data, device=device, kernel=kernel)
 
     def run(self, task: Task) -> Any:
         """Do a task."""
@@ -54,4 +57,19 @@ class WorkerHost:
 def _fetch(put: Put) -> Any:
     import ray  # noqa: PLC0415 - it is there: this is one of its processes
 
-    return ray.get(put.reference, timeout=FETCH_SECONDS)
+    try:
+        return ray.get(put.reference, timeout=FETCH_SECONDS)
+    except ray.exceptions.RayError as error:
+        if getattr(error, "traceback_str", None):  # it has arrived, and unpickling it failed
+            util: Any = ray.util  # which has no types
+            raise EbbflowError(
+                f"node {util.get_node_ip_address()} cannot read the {put.kind} "
+                f"({last_line(error)}): install the same packages on all nodes"
+            ) from None
+        raise FetchError(f"the {put.kind} did not arrive: {type(error).__name__}") from None
+
+
+def last_line(error: Exception) -> str:
+    """Return the last line of what an error says, which is where Ray has the cause."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip().rstrip(".") if lines else type(error).__name__

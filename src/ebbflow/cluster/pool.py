@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from ebbflow.cluster.agreement import PASSED_ON, disagreement
 from ebbflow.cluster.chunks import Failed, Put
-from ebbflow.cluster.dispatch import WorkerLostError
-from ebbflow.cluster.hosting import WorkerHost
+from ebbflow.cluster.dispatch import FetchError, WorkerLostError
+from ebbflow.cluster.hosting import WorkerHost, last_line
 from ebbflow.core.errors import EbbflowError, EbbflowWarning
 
 START_SECONDS = 180.0
@@ -63,7 +63,7 @@ class RayPool:
         ours: What must be the same everywhere for equal bits.
         on_gpu: Whether an actor gets a GPU.
         threads: Threads of an actor; by default the cores of its node.
-        kernel: Whether the fused kernel is used where it was built.
+        kernel: Whether the fused kernels are used where they were built.
     """
 
     def __init__(
@@ -148,27 +148,32 @@ class RayPool:
             value = self._ray.get(handle, timeout=RESULT_SECONDS)
         except errors.RayTaskError as error:
             raise EbbflowError(
-                f"node {self._name(worker)} cannot read its task ({_last_line(error)}): install "
+                f"node {self._name(worker)} cannot read its task ({last_line(error)}): install "
                 "the same packages on all nodes"
             ) from error
+        except (errors.GetTimeoutError, errors.ObjectLostError) as error:
+            reason = f"a result did not arrive: {type(error).__name__}"
+            raise self._on_the_way(reason, worker) from error
         except errors.RayError as error:
             raise WorkerLostError(str(error), self._lives(worker)) from error
-        if isinstance(value, Failed) and isinstance(value.error, errors.RayError):
-            raise WorkerLostError(str(value.error), self._lives(worker))
+        if isinstance(value, Failed) and isinstance(value.error, FetchError):
+            raise self._on_the_way(str(value.error), worker)
         return value
 
     def lost(self, worker: NodePlace) -> None:
         """Forget a worker that is gone."""
-        actor = self._actors.pop(worker, None)
-        if actor is not None:
-            self._ray.kill(actor.handle)
-            self._reasons[worker] = f"the one on {actor.name} was lost"
+        if worker in self._actors:
+            self._end(worker, f"the one on {self._name(worker)} was lost")
         self._looked = 0.0
 
     def absence(self) -> str:
-        """Return why there is no worker, as far as is known."""
-        waiting = [f"the one on {a.name} does not start" for a in self._actors.values()]
-        reasons = [*dict.fromkeys([*self._reasons.values(), *waiting])]
+        """Return why there is no worker, or not on every node, as far as is known."""
+        waiting = {
+            place: f"the one on {actor.name} does not start"
+            for place, actor in self._actors.items()
+            if not actor.ready
+        }
+        reasons = [*dict.fromkeys((waiting | self._reasons).values())]
         return "; ".join(reasons[:3]) or "no node has a core to offer"
 
     # --- actors ----------------------------------------------------------------------------------
@@ -178,13 +183,21 @@ class RayPool:
         began, first = time.monotonic(), float("inf")
         while True:
             self._look()
-            states = [actor.ready for actor in self._actors.values()]
+            up = {place for place, actor in self._actors.items() if actor.ready}
             now = time.monotonic()
-            first = min(first, now) if any(states) else first
-            if states and (all(states) or now - first > OTHERS_SECONDS):
+            first = min(first, now) if up else first
+            if up and up >= self._attempts.keys():
                 return
-            given_up = not states and all(n >= ATTEMPTS for n in self._attempts.values())
-            if (given_up and self._attempts) or now - began > START_SECONDS:
+            if now - first > OTHERS_SECONDS:
+                warnings.warn(
+                    f"the run begins with {len(up)} of {len(self._attempts)} workers "
+                    f"({self.absence()}): the others get work as soon as they are up, and `ray "
+                    "status` shows whether somebody else has their cores",
+                    EbbflowWarning,
+                    stacklevel=2,
+                )
+                return
+            if now - began > START_SECONDS:
                 raise EbbflowError(
                     f"no worker could be started on the Ray cluster ({self.absence()}): install "
                     "ebbflow on its nodes, free their cores (`ray status` shows who has them), or "
@@ -234,35 +247,55 @@ class RayPool:
         environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         threads = self._threads or max(1, int(claim["num_cpus"]))
         handle = remote.remote(environment, threads)
-        facts = handle.facts.remote(self.data, not self._on_gpu, self._kernel)
+        device = "cuda" if self._on_gpu else "cpu"
+        facts = handle.facts.remote(self.data, device, self._kernel)
         return _Actor(handle, name, facts, 1 if self._on_gpu else threads)
 
     def _admit(self, place: NodePlace) -> None:
-        """Take an actor in that has come up, or note why it has not."""
+        """Take an actor in that has come up, or leave it out: at once if it differs."""
         actor = self._actors[place]
         try:
             facts = self._ray.get(actor.facts, timeout=RESULT_SECONDS)
         except self._ray.exceptions.RayError as error:
-            self._actors.pop(place)
-            self._reasons[place] = f"the one on {actor.name} failed: {_last_line(error)}"
+            reason = last_line(error)
+            self._end(place, f"the one on {actor.name} failed: {reason}")
+            if self._attempts[place] >= ATTEMPTS:
+                self._leave_out(
+                    f"node {actor.name} cannot start a worker ({reason}): install the same "
+                    "versions of ebbflow and of all that it needs there, or take the node out of "
+                    "the cluster"
+                )
             return
         if differs := disagreement(actor.name, facts, self._ours):
-            self._actors.pop(place)
-            self._ray.kill(actor.handle)
-            self._attempts[place], self._reasons[place] = ATTEMPTS, differs
-            if not self._begun:
-                raise EbbflowError(differs)
-            warnings.warn(f"{differs}; it is left out", EbbflowWarning, stacklevel=2)
+            self._end(place, differs)
+            self._attempts[place] = ATTEMPTS
+            self._leave_out(differs)
             return
         actor.ready, self._attempts[place] = True, 0
+        self._reasons.pop(place, None)
+
+    def _end(self, place: NodePlace, reason: str) -> None:
+        """End an actor, and note why."""
+        self._ray.kill(self._actors.pop(place).handle)
+        self._reasons[place] = reason
+
+    def _leave_out(self, why: str) -> None:
+        """Refuse a node; once the run has begun, go on without it and say so."""
+        if not self._begun:
+            raise EbbflowError(why)
+        warnings.warn(f"{why}; it is left out", EbbflowWarning, stacklevel=2)
+
+    def _on_the_way(self, reason: str, worker: NodePlace) -> WorkerLostError:
+        """Return what is raised if something did not get from one node to another."""
+        blame = (
+            f"workers one after another were cut off at this task ({reason} on "
+            f"{self._name(worker)}): see to the network between the nodes, and to the room in "
+            "/dev/shm and /tmp on each"
+        )
+        return WorkerLostError(reason, self._lives(worker), blame)
 
     def _lives(self, worker: NodePlace) -> bool:
         return any(place == worker for place, _, _ in self._places())
 
     def _name(self, worker: NodePlace) -> str:
         return self._actors[worker].name if worker in self._actors else worker.node[:6]
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip().rstrip(".") if lines else type(error).__name__

@@ -99,10 +99,10 @@ class LeafWorker:
         self._kept: dict[str, OrderedDict[int, Any]] = {}
         self._ready: _Ready | None = None
 
-    def facts(self, data: Put, *, on_cpu: bool, kernel: bool) -> dict[str, str]:
+    def facts(self, data: Put, *, device: str, kernel: bool) -> dict[str, str]:
         """Return what must be the same here as elsewhere, with the digest of the data."""
         digest = fingerprint(self._data(data, "cpu"))
-        return facts(digest, on_cpu=on_cpu, kernel=kernel)
+        return facts(digest, device=device, kernel=kernel)
 
     def run(self, task: Task) -> Computed | list[list[Tally]] | Failed:
         """Do a task; an error is returned, so that it is the caller's to raise."""

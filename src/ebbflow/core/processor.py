@@ -27,15 +27,25 @@ _VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
 def flags() -> frozenset[str]:
     """Return the processor's flags as Linux reports them; none on other systems."""
+    return frozenset(_told("flags", "Features").split())
+
+
+def maker() -> str:
+    """Return who made the processor, as it names itself; "unknown" where nothing says so."""
+    return _told("vendor_id", "CPU implementer") or "unknown"
+
+
+def _told(*names: str) -> str:
+    """Return what Linux tells of a processor under one of these names; nothing elsewhere."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return frozenset()
+        return ""
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+        if name.strip() in names:
+            return value.strip()
+    return ""
 
 
 def instructions() -> dict[str, str]:
