@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from ebbflow.core.errors import HookError
 from ebbflow.core.local import Cohort, Lane, Recipe, Trained
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Gradient, ModelState, Output, State, Theta
-from ebbflow.engines import Sequential, Vectorised, native
+from ebbflow.engines import Sequential, Vectorised, fused, native
 from ebbflow.engines.fused import Fused, why_no_kernel
 from ebbflow.models import softmax
 from ebbflow.starts.continuous import distilled
@@ -145,6 +146,29 @@ def test_neither_workers_nor_company_change_a_bit() -> None:
     together = trained(lanes, who, workers=3)
     for at, ours in zip(lanes, together, strict=True):
         assert same_bits(trained([at], who)[0], ours), at.algorithm.name
+
+
+@built
+@pytest.mark.parametrize("room", [0, fused.CALL_BYTES])
+def test_how_many_leaves_a_call_trains_changes_no_bit(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "CALL_BYTES", room)
+    who = cohort([(9, 8), (20,)] * 35)  # 17 leaves of four, and one of two
+    lanes = [lane(MODEL, algorithm) for algorithm in algorithms().values()]
+    asked: list[int] = []
+    train = native.Kernel.train
+
+    def counted(self: native.Kernel, *args: Any) -> list[Tensor]:
+        asked.append(len(args[2]))
+        return train(self, *args)
+
+    monkeypatch.setattr(native.Kernel, "train", counted)
+    ours = trained(lanes, who, workers=1)
+    assert asked == ([16] * 4 + [6] if room else [4] * 17 + [2])
+    monkeypatch.setattr(fused, "CALLS", 18)  # as many calls as leaves
+    for one, other in zip(ours, trained(lanes, who, workers=1), strict=True):
+        assert same_bits(one, other)
 
 
 @built

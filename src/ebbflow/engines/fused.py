@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Model, State
 from ebbflow.engines import native
 from ebbflow.engines.leaves import LEAF, LeafStretch
+
+CALLS = 4  # of each worker in a round, at least
+CALL_BYTES = 8 * 2**20  # of the models that a call trains, at most, if it has more than one leaf
 
 
 def why_no_kernel(model: Model, examples: Examples) -> str:
@@ -82,26 +86,42 @@ class Fused:
         return _unknown(lane)
 
     def leaves(
-        self, pool: Executor, lanes: Sequence[Lane], cohort: Cohort
+        self, pool: Executor, workers: int, lanes: Sequence[Lane], cohort: Cohort
     ) -> Iterator[LeafStretch]:
-        """Yield the cohort's leaves, each trained in one call."""
+        """Yield the cohort's leaves, a few of them trained in each call."""
         places = range(len(cohort.devices))
-        leaves = [places[at : at + LEAF] for at in range(0, len(places), LEAF)]
-        return pool.map(lambda leaf: self._leaf(lanes, cohort, leaf), leaves)
+        count = LEAF * self._leaves_in_call(workers, len(lanes), len(places))
+        calls = [places[at : at + count] for at in range(0, len(places), count)]
+        return pool.map(partial(self._stretch, lanes, cohort), calls)
 
-    def _leaf(self, lanes: Sequence[Lane], cohort: Cohort, leaf: range) -> LeafStretch:
-        devices = [cohort.devices[place] for place in leaf]
-        batches = [cohort.batches[place] for place in leaf]
+    def _leaves_in_call(self, workers: int, lanes: int, devices: int) -> int:
+        """Return how many leaves a call trains.
+
+        Each call costs some time; every worker has a few, so that none waits long for another.
+        """
+        fair = devices // (LEAF * CALLS * workers)
+        room = CALL_BYTES // (4 * self.kernel.parameters * LEAF * lanes)
+        return max(1, min(fair, room))
+
+    def _stretch(self, lanes: Sequence[Lane], cohort: Cohort, places: range) -> LeafStretch:
+        """Train the devices at some places, and add up those of each leaf."""
+        devices = [cohort.devices[place] for place in places]
+        batches = [cohort.batches[place] for place in places]
         states = [states_of(lane, devices) for lane in lanes]
         thetas = self.kernel.train(lanes, states, batches)
-        samples = torch.tensor([float(cohort.weight(place)) for place in leaf])
+        samples = torch.tensor([float(cohort.weight(place)) for place in places])
         steps = [len(own) for own in batches]
-        trained = [
-            self._sent(lane, devices, own, theta, samples, steps)
-            for lane, own, theta in zip(lanes, states, thetas, strict=True)
-        ]
-        sums, after = zip(*trained, strict=True)
-        return LeafStretch(tuple(range(len(lanes))), [[each] for each in sums], list(after))
+        sums: list[list[Upload]] = [[] for _ in lanes]
+        after: list[dict[int, State]] = [{} for _ in lanes]
+        for at in range(0, len(places), LEAF):
+            leaf = slice(at, at + LEAF)
+            for number, (lane, own, theta) in enumerate(zip(lanes, states, thetas, strict=True)):
+                total, known = self._sent(
+                    lane, devices[leaf], own[leaf], theta[leaf], samples[leaf], steps[leaf]
+                )
+                sums[number].append(total)
+                after[number].update(known)
+        return LeafStretch(tuple(range(len(lanes))), sums, after)
 
     def _sent(
         self,

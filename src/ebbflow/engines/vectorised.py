@@ -148,7 +148,7 @@ class Vectorised:
         mapped = partial(self._mapped, cohort=cohort)
         if self._fused is not None:
             by_kernel = [not self._fused.refusal(lane) for lane in lanes]
-            kernel = partial(self._fused.leaves, self._pool, cohort=cohort)
+            kernel = partial(self._fused.leaves, self._pool, self.workers, cohort=cohort)
             return split_lanes(lanes, by_kernel, kernel, mapped)
         if self._dense is not None:
             closed = [not self._dense.refusal(lane) for lane in lanes]

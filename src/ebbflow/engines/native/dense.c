@@ -610,8 +610,9 @@ static void slopes(float *scores, const int64_t *labels, const int64_t *rows, in
 }
 
 /* All local steps of one device in every lane, by cross-entropy: each mini-batch is laid out once.
- * `ends` says where each step ends in `rows`; the noise is that of these rows, or null. Every lane's motion begins with theta = start, and
- * leaves the trained model in `out`. Returns 0, or 1 if there is no memory. */
+ * `ends` says where each step ends in `rows`; the noise is that of these rows, or null. Every lane's
+ * motion begins with theta = start, and leaves the trained model in `out`. Returns 0, or 1 if there
+ * is no memory. */
 int EXPORTED(ebbflow_dense_train)(const network *n, const float *x, const int64_t *labels,
                                   const int64_t *rows, const int64_t *ends, int64_t steps,
                                   const float *noise, motion *lanes, int64_t lane_count,

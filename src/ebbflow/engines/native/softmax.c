@@ -115,18 +115,18 @@ INLINE vec exponential(vec x) {
 #ifdef __AVX512F__
 
 /* The samples of a tile in pairs of places: eight numbers of the even place, then eight of the odd
- * one. Half a vector is then what a whole one is below, and every sum has the same order. */
-INLINE void lay_out(const float *const *rows, int64_t samples, int64_t inputs, int64_t width,
-                    float *x) {
+ * one; those before number `from` will be laid out by `dots`. Half a vector is then what a whole one is below, and every sum has the same order. */
+INLINE void lay_out(const float *const *rows, int64_t samples, int64_t from, int64_t inputs,
+                    int64_t width, float *x) {
     const int64_t whole = inputs / WIDE * WIDE, rest = inputs - whole;
     for (int place = 0; place < TILE; place++) {
         float *to = x + (place / 2) * 2 * width + (place % 2) * WIDE;
         if (IN_PLACE[place] >= samples) {
-            for (int64_t k = 0; k < width; k += WIDE) *(vec *)(to + 2 * k) = (vec){0};
+            for (int64_t k = from; k < width; k += WIDE) *(vec *)(to + 2 * k) = (vec){0};
             continue;
         }
         const float *row = rows[IN_PLACE[place]];
-        for (int64_t k = 0; k < whole; k += WIDE) *(vec *)(to + 2 * k) = load(row + k);
+        for (int64_t k = from; k < whole; k += WIDE) *(vec *)(to + 2 * k) = load(row + k);
         if (rest) {
             memset(to + 2 * whole, 0, WIDE * 4);
             memcpy(to + 2 * whole, row + whole, (size_t)rest * 4);
@@ -141,21 +141,39 @@ INLINE __m512 added(__m512 v) {
     return _mm512_add_ps(v, _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)));
 }
 
-/* Scores of a tile for `count` classes. */
-INLINE void dots(const int count, const float *x, const float *weights, int64_t width,
-                 const float *const *soon, float (*out)[GROUP]) {
-    __m512 s[GROUP][TILE / 2];
-    for (int c = 0; c < count; c++)
-        for (int p = 0; p < TILE / 2; p++) s[c][p] = _mm512_setzero_ps();
-    for (int64_t k = 0; k < width; k += WIDE) {
+/* What some numbers of a tile add to its scores. */
+INLINE void dots_of(const int count, float *x, const float *const *rows, const float *weights,
+                    int64_t width, int64_t from, int64_t to, const float *const *soon,
+                    __m512 (*s)[TILE / 2]) {
+    for (int64_t k = from; k < to; k += WIDE) {
         __m512 u[TILE / 2];
-        for (int p = 0; p < TILE / 2; p++) u[p] = _mm512_loadu_ps(x + 2 * (p * width + k));
+        for (int p = 0; p < TILE / 2; p++) {
+            float *at = x + 2 * (p * width + k);
+            if (rows) {
+                const __m256 even = _mm256_loadu_ps(rows[IN_PLACE[2 * p]] + k);
+                const __m256 odd = _mm256_loadu_ps(rows[IN_PLACE[2 * p + 1]] + k);
+                u[p] = _mm512_insertf32x8(_mm512_castps256_ps512(even), odd, 1);
+                _mm512_storeu_ps(at, u[p]);
+            } else u[p] = _mm512_loadu_ps(at);
+        }
         for (int c = 0; c < count; c++) {
             const __m512 w = _mm512_broadcast_f32x8(_mm256_loadu_ps(weights + c * width + k));
             for (int p = 0; p < TILE / 2; p++) s[c][p] = _mm512_fmadd_ps(u[p], w, s[c][p]);
         }
         fetch(soon, k);
     }
+}
+
+/* Scores of a tile for `count` classes. If there are `rows`, the tile is laid out from their first
+ * `whole` numbers on the way. */
+INLINE void dots(const int count, float *x, const float *const *rows, int64_t whole,
+                 const float *weights, int64_t width, const float *const *soon,
+                 float (*out)[GROUP]) {
+    __m512 s[GROUP][TILE / 2];
+    for (int c = 0; c < count; c++)
+        for (int p = 0; p < TILE / 2; p++) s[c][p] = _mm512_setzero_ps();
+    if (rows) dots_of(count, x, rows, weights, width, 0, whole, soon, s);
+    dots_of(count, x, 0, weights, width, rows ? whole : 0, width, soon, s);
     for (int c = 0; c < count; c++)
         for (int p = 0; p < TILE / 2; p++) {
             const __m512 sums = added(s[c][p]);
@@ -188,13 +206,14 @@ INLINE void outers(const int count, const float *x, const float (*slope)[GROUP],
 
 #else
 
-/* The samples of a tile, each filled up to whole vectors, and the tile to whole samples. */
-INLINE void lay_out(const float *const *rows, int64_t samples, int64_t inputs, int64_t width,
-                    float *x) {
+/* The samples of a tile, each filled up to whole vectors, and the tile to whole samples; numbers
+ * before `from` will be laid out by `dots`. */
+INLINE void lay_out(const float *const *rows, int64_t samples, int64_t from, int64_t inputs,
+                    int64_t width, float *x) {
     for (int place = 0; place < TILE; place++, x += width) {
-        const int64_t length = IN_PLACE[place] < samples ? inputs : 0;
-        if (length) memcpy(x, rows[IN_PLACE[place]], (size_t)length * 4);
-        memset(x + length, 0, (size_t)(width - length) * 4);
+        const int64_t length = IN_PLACE[place] < samples ? inputs - from : 0;
+        if (length) memcpy(x + from, rows[IN_PLACE[place]] + from, (size_t)length * 4);
+        memset(x + from + length, 0, (size_t)(width - from - length) * 4);
     }
 }
 
@@ -202,22 +221,40 @@ INLINE float added(vec v) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-/* Scores of a tile for `count` classes. */
-INLINE void dots(const int count, const float *x, const float *weights, int64_t width,
-                 const float *const *soon, float (*out)[GROUP]) {
+/* What some numbers of two samples of a tile add to their scores. */
+INLINE void dots_of(const int count, float *x, const float *const *pair, const float *weights,
+                    int64_t width, int64_t from, int64_t to, const float *const *soon, vec *a,
+                    vec *b) {
+    for (int64_t k = from; k < to; k += WIDE) {
+        const vec u = load(pair ? pair[0] + k : x + k);
+        const vec v = load(pair ? pair[1] + k : x + width + k);
+        if (pair) {
+            *(vec *)(x + k) = u;
+            *(vec *)(x + width + k) = v;
+        }
+        for (int c = 0; c < count; c++) {
+            vec w = load(weights + c * width + k);
+            a[c] += u * w;
+            b[c] += v * w;
+        }
+        fetch(soon, k);
+    }
+}
+
+/* Scores of a tile for `count` classes. If there are `rows`, the tile is laid out from their first
+ * `whole` numbers on the way. */
+INLINE void dots(const int count, float *x, const float *const *rows, int64_t whole,
+                 const float *weights, int64_t width, const float *const *soon,
+                 float (*out)[GROUP]) {
     for (int i = 0; i < TILE; i += 2, x += 2 * width) {
         const float *const none[2] = {x, x};
         const float *const *two = i ? none : soon;
         vec a[GROUP] = {{0}}, b[GROUP] = {{0}};
-        for (int64_t k = 0; k < width; k += WIDE) {
-            vec u = load(x + k), v = load(x + width + k);
-            for (int c = 0; c < count; c++) {
-                vec w = load(weights + c * width + k);
-                a[c] += u * w;
-                b[c] += v * w;
-            }
-            fetch(two, k);
+        if (rows) {
+            const float *const pair[2] = {rows[IN_PLACE[i]], rows[IN_PLACE[i + 1]]};
+            dots_of(count, x, pair, weights, width, 0, whole, two, a, b);
         }
+        dots_of(count, x, 0, weights, width, rows ? whole : 0, width, two, a, b);
         for (int c = 0; c < count; c++) {
             out[i][c] = added(a[c]);
             out[i + 1][c] = added(b[c]);
@@ -249,21 +286,27 @@ INLINE void outers(const int count, const float *x, const float (*slope)[GROUP],
 
 #endif
 
-/* logits = x weights^T + bias for a tile. */
-INLINE void scores(const float *x, int64_t samples, const float *weights, const float *bias,
-                   int64_t width, int64_t classes, ahead *next, float *logits) {
+/* logits = x weights^T + bias for a tile, which is laid out on the way if there are `rows`. */
+INLINE void scores(float *x, const float *const *rows, int64_t whole, int64_t samples,
+                   const float *weights, const float *bias, int64_t width, int64_t classes,
+                   ahead *next, float *logits) {
     float out[TILE][GROUP];
-    for (int64_t c = 0; c < classes; c += GROUP) {
+    for (int64_t c = 0; c < classes; c += GROUP, rows = 0) {
         const int count = classes - c < GROUP ? (int)(classes - c) : GROUP;
         const float *w = weights + c * width;
         const float *const *soon = two_of(next);
+#define DOTS_OF(n)                                                                                 \
+    if (rows) dots(n, x, rows, whole, w, width, soon, out);                                        \
+    else dots(n, x, 0, 0, w, width, soon, out);                                                    \
+    break;
         switch (count) {
-        case 5: dots(5, x, w, width, soon, out); break;
-        case 4: dots(4, x, w, width, soon, out); break;
-        case 3: dots(3, x, w, width, soon, out); break;
-        case 2: dots(2, x, w, width, soon, out); break;
-        default: dots(1, x, w, width, soon, out);
+        case 5: DOTS_OF(5)
+        case 4: DOTS_OF(4)
+        case 3: DOTS_OF(3)
+        case 2: DOTS_OF(2)
+        default: DOTS_OF(1)
         }
+#undef DOTS_OF
         for (int place = 0; place < TILE; place++) {
             if (IN_PLACE[place] >= samples) continue;
             float *to = logits + IN_PLACE[place] * classes + c;
@@ -371,7 +414,7 @@ INLINE void freeze(const work *w, const room *r, int64_t number, int which, cons
 INLINE void asked(const work *w, const room *r, int64_t number, int which, int64_t samples,
                   ahead *next, float *logits) {
     const float *weights = frozen_at(w, r, number, which);
-    scores(r->x, samples, weights, weights + w->classes * r->width, r->width, w->classes, next,
+    scores(r->x, 0, 0, samples, weights, weights + w->classes * r->width, r->width, w->classes, next,
            logits);
 }
 
@@ -443,11 +486,14 @@ INLINE void one_tile(const work *w, const room *r, int64_t device, const int64_t
     const int64_t classes = w->classes, width = r->width, size = classes * width;
     const float *at[TILE];
     for (int64_t i = 0; i < samples; i++) at[i] = w->x + rows[i] * w->inputs;
-    lay_out(at, samples, w->inputs, width, r->x);
+    /* A whole tile is laid out while the first scores are computed: memory is slow to answer. */
+    const int64_t whole = samples < TILE ? 0 : w->inputs / WIDE * WIDE;
+    lay_out(at, samples, whole, w->inputs, width, r->x);
     for (int64_t n = 0; n < w->lane_count; n++) {
         const float *bias = r->bias + n * 3 * classes;
         float *slant = r->bias + (n * 3 + 2) * classes;
-        scores(r->x, samples, r->weights + n * size, bias, width, classes, next, r->logits);
+        scores(r->x, whole && !n ? at : 0, whole, samples, r->weights + n * size, bias, width,
+               classes, next, r->logits);
         slopes(w, r, n, device, rows, samples, weight, next);
         outer(r->x, samples, r->slope, width, classes, next, r->gradient + n * size);
         for (int64_t i = 0; i < samples; i++)
