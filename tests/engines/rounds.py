@@ -105,6 +105,17 @@ def cohort(sizes: Sizes, seed: int = 0) -> Cohort:
     return Cohort(3, 2, tuple(range(10, 10 + len(sizes))), batches, samples, (7, "test"))
 
 
+def shifts(total: int) -> dict[str, Tensor]:
+    """Return what an `Affine` may shift the gradient of so many parameters by, in all forms."""
+    return {
+        "a number": torch.tensor(0.01),
+        "one entry": torch.tensor([0.01]),
+        "float64": torch.tensor(0.01, dtype=torch.float64),
+        "a vector": torch.linspace(-0.1, 0.1, total),
+        "every second entry": torch.full((2 * total,), 0.01)[::2],
+    }
+
+
 def permuted(who: Cohort, order: Sequence[int]) -> Cohort:
     """Return the same devices in another order."""
     return who._replace(

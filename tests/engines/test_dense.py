@@ -45,9 +45,11 @@ from tests.engines.rounds import (
     examples,
     lane,
     same_bits,
+    shifts,
 )
 
 MLP = mlp(SHAPE, CLASSES, hidden=21)
+SHIFTS = shifts(MLP.layout.total)
 SOURCE = Path(native.__file__).with_name("dense.c")
 built = pytest.mark.skipif(native.library() is None, reason="the kernel was not built here")
 both = pytest.mark.parametrize("fused", [pytest.param(True, marks=built), False])
@@ -611,17 +613,7 @@ def test_buffers_of_another_type_are_left_to_torch() -> None:
 
 
 @both
-@pytest.mark.parametrize(
-    "shift",
-    [
-        torch.tensor(0.01),
-        torch.tensor([0.01]),
-        torch.tensor(0.01, dtype=torch.float64),
-        torch.linspace(-0.1, 0.1, MLP.layout.total),
-        torch.full((2 * MLP.layout.total,), 0.01)[::2],
-    ],
-    ids=["a number", "one entry", "float64", "a vector", "every second entry"],
-)
+@pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
 @pytest.mark.parametrize("radius", [None, 5.0], ids=["all steps at once", "step by step"])
 def test_a_shift_of_any_form_is_added_as_torch_adds_it(
     shift: Tensor, radius: float | None, fused: bool

@@ -52,9 +52,8 @@ def _unreadable(model: Model, examples: Examples) -> str:
     """Return why the kernel, which checks no bounds, cannot read the data; nothing if it can."""
     x, y = examples.x, examples.y
     classes, inputs = model.layout.shapes[0]
-    if examples.pixels is not None or x.dtype != torch.float32:
-        return "the kernel reads contiguous float32 samples"
-    if not (x.is_contiguous() and y.is_contiguous()):
+    lie_as_read = x.is_contiguous() and y.is_contiguous()
+    if examples.pixels is not None or x.dtype != torch.float32 or not lie_as_read:
         return "the kernel reads contiguous float32 samples"
     if math.prod(x.shape[1:]) != inputs:
         return f"the samples are no rows of {inputs} numbers"
