@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from ebbflow import plugins
 from ebbflow.cli.printing import plain
 from ebbflow.config.presets import preset, preset_names
 from ebbflow.data.sources import SOURCES
 from ebbflow.simulation import ceilings
 from tests.sweeps.wishes import finished_sweep
-from tests.test_cli import TINY, Answer, ebbflow
+from tests.test_cli import TINY, Answer, ebbflow, process
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -40,6 +41,24 @@ def found_in(answer: Answer) -> dict[str, Any]:
     found = json.loads(answer.out, parse_constant=refuse)
     assert isinstance(found, dict)
     return found
+
+
+NOISE = "a plugin is loaded"
+
+
+class LoudEntryPoint:
+    """An installed plugin that prints whenever it is loaded."""
+
+    name = "loud"
+
+    def load(self) -> None:
+        print(NOISE)
+
+
+@pytest.fixture
+def loud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a plugin that prints."""
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [LoudEntryPoint()])
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +101,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.usefixtures("loud")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_keys_are_those_that_are_documented(
     name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +139,28 @@ def test_quiet_json_prints_json_and_says_nothing_else(tmp_path: Path) -> None:
     answer = ebbflow("compare", *TINY, "--json", "--quiet", "--out", str(tmp_path / "run"))
     assert answer.err == ""
     assert found_in(answer)["rows"]
+
+
+@pytest.mark.usefixtures("loud")
+def test_what_a_plugin_prints_is_no_json(run: Path) -> None:
+    answer = ebbflow("metrics", str(run), "--json")
+    assert list(found_in(answer)) == documented()["metrics"]
+    assert answer.err.strip() == NOISE
+    answer = ebbflow("metrics", str(run))  # everybody may print again
+    assert answer.out.startswith(NOISE)
+    assert answer.err == ""
+
+
+def test_what_a_plugins_processes_print_is_no_json(tmp_path: Path) -> None:
+    plugin = tmp_path / "loud.py"
+    plugin.write_text('import os\nprint("imported")\nos.system("echo started")\n')
+    out = ("--out", str(tmp_path / "run"))
+    for command in (("compare", *TINY), ("sweep", *TINY)):
+        answer = process(*command, *out, "--plugin", str(plugin), "--dry-run", "--json")
+        assert answer.returncode == 0, answer.stderr
+        assert found_in(Answer(0, answer.stdout, ""))
+        assert "imported\n" in answer.stderr
+        assert "started\n" in answer.stderr
 
 
 def test_what_is_no_number_is_null() -> None:

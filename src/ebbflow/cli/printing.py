@@ -4,16 +4,57 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 
-def print_json(content: Mapping[str, Any]) -> None:
+class _Output:
+    """Standard output, once it is kept for JSON; ``undo`` lets everybody print there again."""
+
+    kept: TextIO | None = None
+    undo = ExitStack()
+
+
+@contextmanager
+def output_given_back() -> Iterator[None]:
+    """Let everybody print to standard output again at the end, if a command has kept it."""
+    try:
+        yield
+    finally:
+        _Output.kept = None
+        _Output.undo.close()
+
+
+def keep_output() -> None:
+    """Keep standard output for `print_json`: what anybody else prints goes to standard error.
+
+    Plugins and libraries print when they are imported, and so may processes that they start.
+    """
+    if _Output.kept is not None:
+        return
+    _Output.kept = sys.stdout
+    own = sys.__stdout__
+    if own is not None and own is sys.stdout:
+        own.flush()
+        ours = os.dup(1)
+        _Output.kept = _Output.undo.enter_context(
+            os.fdopen(ours, "w", encoding=own.encoding, errors=own.errors)
+        )
+        os.dup2(2, 1)
+        _Output.undo.callback(os.dup2, ours, 1)
+    _Output.undo.enter_context(redirect_stdout(sys.stderr))
+
+
+def print_json(content: Mapping[str, Any], *, in_a_line: bool = False) -> None:
     """Print an object as JSON that every reader takes: what is no finite number is null."""
-    typer.echo(json.dumps(plain(content), indent=1, allow_nan=False))
+    text = json.dumps(plain(content), indent=None if in_a_line else 1, allow_nan=False)
+    typer.echo(text, file=_Output.kept)
 
 
 def plain(value: Any) -> Any:
@@ -32,8 +73,14 @@ def plain(value: Any) -> Any:
 
 
 def json_option(what: str) -> Any:
-    """Return the option --json of a command that prints this."""
-    return typer.Option("--json", help=f"Print {what} as JSON and nothing else.")
+    """Return the option --json of a command that prints this by `print_json`, and nothing else."""
+    return typer.Option("--json", callback=_wanted, help=f"Print {what} as JSON and nothing else.")
+
+
+def _wanted(context: typer.Context, value: bool) -> bool:
+    if value and not context.resilient_parsing:  # which is how completions are found
+        keep_output()
+    return value
 
 
 def examples(*commands: str) -> str:

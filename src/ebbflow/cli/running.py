@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from ebbflow.cli.printing import output_given_back
 from ebbflow.core.errors import EbbflowError, EbbflowWarning, nearest
 from ebbflow.core.names import printable, shortened
 
@@ -38,7 +39,7 @@ def run_app(app: typer.Typer, name: str) -> None:
     global _began  # noqa: PLW0603 - a process runs one command line
     _began = time.perf_counter()
     try:
-        with _told():
+        with _told(), output_given_back():
             code = app(prog_name=name, standalone_mode=False)
     except EbbflowError as error:
         if error.details:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ebbflow.cli import completion
-from ebbflow.cli.printing import examples, json_option
+from ebbflow.cli.printing import examples, json_option, print_json
 from ebbflow.cli.values import INTEGER, whole
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.names import printable
@@ -61,7 +61,6 @@ def watch(
     from ebbflow.report.live.lifetime import until_ended
 
     with until_ended() as ends:
-        import json
         import os
 
         from ebbflow.report.live.server import LiveServer
@@ -72,7 +71,7 @@ def watch(
         with LiveServer(Watching(runs, _tell), port) as server:
             if as_json:
                 place = {"url": server.url, "port": server.port, "pid": os.getpid()}
-                typer.echo(json.dumps(place))
+                print_json(place, in_a_line=True)
             else:
                 typer.echo(server.url)
                 _tell("press Ctrl-C to stop; who knows this address can see the page")
