@@ -7,7 +7,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -293,6 +295,27 @@ def test_a_cluster_on_127_0_0_1_is_joined(tmp_path: Path, monkeypatch: pytest.Mo
     assert machines.left_over(everything) == []
     assert answer.returncode == 0, answer
     assert json.loads(answer.stdout)["counts"]["done"] == 2
+
+
+@pytest.mark.slow
+def test_workers_started_by_hand_take_turns_on_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    from benchmarks.cluster import machines  # noqa: PLC0415 - where Ray is
+
+    sweep = kept(tmp_path / "sweep", planned({"seeds": [1, 2, 3]}, engine__kind="ray"))
+    with machines.nodes(1) as one, ThreadPoolExecutor(2) as side_by_side:
+        monkeypatch.setenv("RAY_ADDRESS", one.address)
+        work = partial(process, "sweep", "work", str(sweep.path))
+        answers = [future.result() for future in [side_by_side.submit(work) for _ in range(2)]]
+        everything = one.processes()
+    assert machines.left_over(everything) == []
+    assert [answer.returncode for answer in answers] == [0, 0], answers
+    said = "".join(answer.stderr for answer in answers)
+    assert "waits for a Ray cluster that another cell of the sweep has taken" in said
+    found = StatusReader(sweep).read()
+    assert [(cell.state, cell.starts) for cell in found.cells] == [("done", 1)] * 3
 
 
 class HalfSeen(SweepFolder):

@@ -35,9 +35,17 @@ LONG = {"sessions": 3, "rounds": 150, "partition__devices": 6, "data__limit_trai
 
 
 def reference(
-    folder: Path, does: Mapping[str, str], needs: Mapping[str, int] | None = None
+    folder: Path,
+    does: Mapping[str, str],
+    needs: Mapping[str, int] | None = None,
+    clusters: Mapping[str, str] | None = None,
 ) -> JobsReference:
-    arguments = {"folder": str(folder), "does": dict(does), "needs": dict(needs or {})}
+    arguments = {
+        "folder": str(folder),
+        "does": dict(does),
+        "needs": dict(needs or {}),
+        "clusters": dict(clusters or {}),
+    }
     return JobsReference("tests.sweeps.toys:toy_jobs", arguments)
 
 
@@ -83,6 +91,44 @@ def test_two_workers_share_the_cells_and_compute_none_twice(tmp_path: Path) -> N
     log = (tmp_path / "log").read_text()
     assert all(log.count(f"begin {name}\n") == 1 for name in does)
     assert len({Claims(tmp_path).attempts(name)[0]["pid"] for name in does}) == 6
+
+
+def test_cells_that_take_a_whole_cluster_are_computed_one_at_a_time(tmp_path: Path) -> None:
+    """Whoever finds it taken computes another cell, or waits; no cell fails for that."""
+    does = {"one": "wait3", "two": "wait0.5", "elsewhere": "do", "local": "wait0.2"}
+    clusters = {"one": "10.0.0.7:6379", "two": "10.0.0.7:6379", "elsewhere": "10.0.0.8:6379"}
+    Crew(reference(tmp_path, does, clusters=clusters), 2, tmp_path / "logs").work(lambda: None)
+    assert done(tmp_path) == set(does)
+    order = [line.split(maxsplit=1)[1] for line in (tmp_path / "log").read_text().splitlines()]
+    assert order.index("end elsewhere") < order.index("end local") < order.index("end one")
+    assert order.index("begin two") > order.index("end one")
+    assert all(len(Claims(tmp_path).attempts(name)) == 1 for name in does)
+    said = [(tmp_path / "logs" / f"worker-{n}.log").read_text() for n in (1, 2)]
+    sentence = "waits for a Ray cluster that another cell of the sweep has taken\n"
+    assert [log.count(sentence) for log in said] in ([0, 1], [1, 0])
+
+
+def test_who_is_killed_gives_its_cluster_back(tmp_path: Path) -> None:
+    clusters = {"crashing": "10.0.0.7:6379", "good": "10.0.0.7:6379"}
+    jobs = reference(tmp_path, {"crashing": "crash", "good": "do"}, clusters=clusters)
+    Crew(jobs, 1, tmp_path / "logs").work(lambda: None)
+    assert done(tmp_path) == {"good"}
+
+
+def test_only_cells_on_a_cluster_that_is_there_take_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = kept(tmp_path / "sweep", planned({"seeds": [1]}, engine__kind="ray"))
+    local = kept(tmp_path / "local", planned({"seeds": [1]}))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
+    assert SweepJobs(cells.path).cluster("s1") == "10.0.0.7:6379"
+    assert SweepJobs(local.path).cluster("s1") == ""
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # each run starts one of its own
+    assert SweepJobs(cells.path).cluster("s1") == ""
+    # Known by two names on its head node; other machines have a loopback of their own.
+    monkeypatch.setattr("ebbflow.cluster.connection._own_address", lambda: "10.0.0.7")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    assert SweepJobs(cells.path).cluster("s1") == "10.0.0.7:6379"
 
 
 def test_a_killed_worker_takes_its_cell_with_it_and_another_goes_on(tmp_path: Path) -> None:

@@ -13,12 +13,19 @@ from ebbflow.sweeps.jobs import Jobs, Stop
 
 
 class ToyJobs(Jobs):
-    """Cells by name, with what each does: wait, fail, crash, or need memory."""
+    """Cells by name, with what each does: wait, fail, crash, need memory, or take a cluster."""
 
     modules = ()
 
-    def __init__(self, folder: Path, does: Mapping[str, str], needs: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        does: Mapping[str, str],
+        needs: Mapping[str, int],
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder, self._does, self._needs = folder, does, needs
+        self._clusters = clusters or {}
 
     def names(self) -> Sequence[str]:
         return list(self._does)
@@ -31,6 +38,9 @@ class ToyJobs(Jobs):
 
     def need(self, name: str) -> int | None:
         return self._needs.get(name)
+
+    def cluster(self, name: str) -> str:
+        return self._clusters.get(name, "")
 
     def refresh(self) -> None:
         pass
@@ -59,5 +69,10 @@ class ToyJobs(Jobs):
             log.write(f"{time.time()} end {name}\n")
 
 
-def toy_jobs(folder: str, does: Mapping[str, str], needs: Mapping[str, int]) -> ToyJobs:
-    return ToyJobs(Path(folder), does, needs)
+def toy_jobs(
+    folder: str,
+    does: Mapping[str, str],
+    needs: Mapping[str, int],
+    clusters: Mapping[str, str],
+) -> ToyJobs:
+    return ToyJobs(Path(folder), does, needs, clusters)

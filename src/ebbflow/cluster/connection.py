@@ -99,6 +99,18 @@ def known_address(address: str | None) -> str:
     return "" if known == LOCAL else known
 
 
+def shared_address(address: str | None) -> str:
+    """Return the address of a cluster that others may share, the same on all of its machines.
+
+    An empty text if a run would start a cluster of its own.
+    """
+    known = known_address(address)
+    if known == "auto":
+        known = _started_by_hand() or known
+    host, _, port = known.rpartition(":")
+    return f"{_own_address()}:{port}" if host in _LOOPBACK else known
+
+
 def refuse_unreachable(address: str | None, option: str = _OPTION) -> None:
     """Raise an error if there is no cluster at an address, without connecting to it."""
     _on_loopback(known_address(address), option)

@@ -10,6 +10,7 @@ from enum import IntEnum
 from ebbflow.core.errors import EbbflowError, RunStoppedError
 from ebbflow.sweeps import locks
 from ebbflow.sweeps.claims import Attempt, Claim, Claims, State
+from ebbflow.sweeps.clusters import Clusters
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs, Stop
 from ebbflow.sweeps.room import Room
@@ -27,6 +28,7 @@ class CellEnding(IntEnum):
     STOPPED = 65
     TAKEN = 66
     NO_ROOM = 67
+    NO_CLUSTER = 68
 
 
 def compute_cell(
@@ -54,16 +56,24 @@ def compute_cell(
             failures.write(name, EbbflowError(death_sentence(claim.deaths)))
             claim.give_up()
             return CellEnding.FAILED
-        room = Room(jobs.folder)
-        if not room.reserve(name, jobs.need(name), cores):
-            return CellEnding.NO_ROOM
-        try:
-            return _attempted(jobs, name, stop, claim, failures)
-        finally:
-            room.release()
+        with Clusters(jobs.folder).taken(jobs.cluster(name)) as free:
+            if not free:
+                return CellEnding.NO_CLUSTER
+            return _given_room(jobs, name, stop, claim, cores)
 
 
-def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failures) -> CellEnding:
+def _given_room(jobs: Jobs, name: str, stop: Stop, claim: Claim, cores: int) -> CellEnding:
+    """Compute a cell, unless there is too little memory for it now."""
+    room = Room(jobs.folder)
+    if not room.reserve(name, jobs.need(name), cores):
+        return CellEnding.NO_ROOM
+    try:
+        return _attempted(jobs, name, stop, claim)
+    finally:
+        room.release()
+
+
+def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim) -> CellEnding:
     claim.begin()
     Failures(jobs.folder, LEFT).forget(name)
     began = time.monotonic()
@@ -76,7 +86,7 @@ def _attempted(jobs: Jobs, name: str, stop: Stop, claim: Claim, failures: Failur
     except (RunStoppedError, KeyboardInterrupt):
         pass
     except Exception as error:  # whatever it is, the other cells go on
-        failures.write(name, error)
+        Failures(jobs.folder).write(name, error)
         state = "failed"
     finally:
         seconds = round(time.monotonic() - began, 2)

@@ -13,7 +13,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.files import make_folder, write_atomically
 from ebbflow.runs import records
 from ebbflow.runs.plain import check_plain
-from ebbflow.sweeps import claims, failures, locks, room
+from ebbflow.sweeps import claims, clusters, failures, locks, room
 from ebbflow.sweeps.cores import shares_of_cores
 from ebbflow.sweeps.estimates import FILE as ESTIMATES
 from ebbflow.sweeps.estimates import CellEstimate, read_estimates, write_estimates
@@ -54,7 +54,8 @@ class SweepFolder:
     def plan(self) -> SweepPlan:
         """Return the plan, after checking that the folder holds only plain files beside it."""
         found = read_plan(self.plan_file)
-        for name in (claims.FOLDER, failures.FOLDER, failures.LEFT, room.FOLDER):
+        own = (claims.FOLDER, clusters.FOLDER, failures.FOLDER, failures.LEFT, room.FOLDER)
+        for name in own:
             if (self.path / name).is_symlink():
                 raise EbbflowError(
                     f"{self.path / name} is a symbolic link: a sweep's folder holds plain folders"
@@ -129,10 +130,12 @@ class SweepJobs(Jobs):
         self._written: tuple[int, int] | None = None
         self._plan = SweepPlan("", (), ())
         self._estimates: dict[str, CellEstimate] = {}
+        self._clusters: dict[str | None, str] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Read the plan again if it was written anew."""
+        self._clusters = {}  # one may have been started or ended
         path = self._sweep.plan_file
         if path.exists():
             facts = path.stat()
@@ -160,6 +163,18 @@ class SweepJobs(Jobs):
         if found is None:
             return None
         return found.memory_on(self._cores or len(shares_of_cores(1)[0]) or found.cores)
+
+    def cluster(self, name: str) -> str:
+        """Return the address of the Ray cluster that a cell takes as a whole, if it takes one."""
+        engine = self._plan.by_name[name].settings["engine"]
+        if engine["kind"] != "ray":
+            return ""
+        from ebbflow.cluster.connection import shared_address  # noqa: PLC0415 - for few sweeps
+
+        given = engine.get("address")
+        if given not in self._clusters:
+            self._clusters[given] = shared_address(given)
+        return self._clusters[given]
 
     def compute(self, name: str, stop: Stop) -> None:
         """Run a cell, or resume it."""

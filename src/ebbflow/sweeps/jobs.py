@@ -43,6 +43,10 @@ class Jobs(ABC):
         """Return the bytes of memory that a cell needs, if that is known."""
         return None
 
+    def cluster(self, name: str) -> str:
+        """Return the address of the Ray cluster that a cell takes as a whole, if it takes one."""
+        return ""
+
     @abstractmethod
     def refresh(self) -> None:
         """Look for cells that have been added; called now and then."""

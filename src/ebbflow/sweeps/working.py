@@ -19,6 +19,7 @@ from ebbflow.core.errors import EbbflowError
 from ebbflow.core.signals import handled_by
 from ebbflow.sweeps.children import GRACE, CellProcess
 from ebbflow.sweeps.claims import Claims, checkpoint_number
+from ebbflow.sweeps.clusters import Clusters
 from ebbflow.sweeps.computing import MOST_DEATHS, CellEnding
 from ebbflow.sweeps.failures import LEFT, Failures
 from ebbflow.sweeps.jobs import Jobs
@@ -53,12 +54,12 @@ class Worker:
         self._say = say
         self._lifeline, self._grace = lifeline, grace
         self._claims, self._failures = Claims(jobs.folder), Failures(jobs.folder)
-        self._room = Room(jobs.folder)
+        self._room, self._clusters = Room(jobs.folder), Clusters(jobs.folder)
         self._done: set[str] = set()
         self._later: dict[str, None] = {}
         self._unnoted = 0
         self._child: CellProcess | None = None
-        self._waiting = False
+        self._waits_for: str | None = None
 
     def work(self) -> None:
         """Compute cells until all are done, failed, or out of reach for this machine."""
@@ -93,25 +94,33 @@ class Worker:
 
     def _worked_on_one(self, open_cells: list[str]) -> bool:
         """Compute the first cell that can be claimed; return whether there was one."""
-        short = False
+        waits_for: str | None = None
         for name in open_cells:
             if name in self.left or self._claims.is_held(name):
                 continue
             need = self.jobs.need(name)
-            ending = self._compute(name) if self._room.fits(need) else CellEnding.NO_ROOM
-            if ending is CellEnding.NO_ROOM:
+            ending = self._obstacle(name, need) or self._compute(name)
+            if ending is CellEnding.NO_CLUSTER:
+                waits_for = "a Ray cluster that another cell of the sweep has taken"
+            elif ending is CellEnding.NO_ROOM:
                 lacking = self._room.lacking(need)
                 if lacking is None:
-                    short = True
+                    waits_for = "memory that other cells have been promised"
                 else:
                     self._leave(name, need, lacking)
             elif ending is not CellEnding.TAKEN:
                 self._room.was_enough()
                 return True
-        if short and not self._waiting:
-            self._say("waits for memory that other cells have been promised")
-        self._waiting = short
+        if waits_for is not None and waits_for != self._waits_for:
+            self._say(f"waits for {waits_for}")
+        self._waits_for = waits_for
         return False
+
+    def _obstacle(self, name: str, need: int | None) -> CellEnding | None:
+        """Return why a process for a cell need not be started, as far as can be seen from here."""
+        if self._clusters.is_taken(self.jobs.cluster(name)):
+            return CellEnding.NO_CLUSTER
+        return None if self._room.fits(need) else CellEnding.NO_ROOM
 
     def _leave(self, name: str, need: int | None, lacking: str) -> None:
         from ebbflow.simulation.ceilings import in_words  # noqa: PLC0415 - imports torch
