@@ -31,6 +31,10 @@ class Scripted(Federation):
         super().__init__(folder, FederationSettings())
         self._script = script
         self.came: list[int] = []
+        self.known: list[SeenRun] = []
+        self.serves = False
+        self.stopped: list[int] = []
+        self.submitted = 0
 
     def control(self) -> Any:
         return self
@@ -42,12 +46,19 @@ class Scripted(Federation):
         pass
 
     def runs(self) -> list[SeenRun]:
-        return []
+        return self.known
+
+    def has_tasks(self) -> bool:
+        return self.serves
+
+    def stop_run(self, run_id: int) -> None:
+        self.stopped.append(run_id)
 
     def run(self, number: int) -> SeenRun:
         return next(self._script)
 
     def submit(self, settings: object = None) -> int:
+        self.submitted += 1
         return 1
 
     def start_node(self, number: int, origin: NodeOrigin | None = None) -> Any:
@@ -133,6 +144,52 @@ def test_a_server_that_lets_go_of_its_folder_too_early_is_dead(tmp_path: Path) -
     with pytest.raises(ServerDiedError, match=r"has died: see .*executor\.log, and resume"):
         follow(tmp_path, script())
     assert DEAD < time.monotonic() - began < 10
+
+
+def done_with_two_sessions(tmp_path: Path) -> None:
+    """Leave behind what a server has written whose two sessions are over."""
+    folder = HistoryFolder(history_of(tmp_path))
+    for _ in after_two_sessions(folder, last=True):
+        pass
+    folder.append(EVENTS, {"event": "done", "said": "all is over"})
+    folder.close()
+
+
+def test_an_app_that_works_after_its_last_session_is_followed(tmp_path: Path) -> None:
+    done_with_two_sessions(tmp_path)
+    federation = Scripted(tmp_path, iter([RUNNING, RUNNING, COMPLETED]))
+    federation.known, federation.serves = [RUNNING], True
+    assert Driver(federation, turns_of("0 1, 2 3, 4"), lambda said: None).go() == COMPLETED
+    assert (federation.stopped, federation.submitted) == ([], 0)
+    assert federation.came == [2, 3]  # the nodes of its last session, for what it still asks
+
+
+def test_an_app_whose_process_is_gone_is_started_again(tmp_path: Path) -> None:
+    done_with_two_sessions(tmp_path)
+    federation = Scripted(tmp_path, iter([RUNNING, COMPLETED]))
+    federation.known = [RUNNING]
+    assert Driver(federation, (), lambda said: None).go() == COMPLETED
+    assert (federation.stopped, federation.submitted) == ([1], 1)
+
+
+def test_nodes_come_if_an_app_that_was_done_has_more_sessions(tmp_path: Path) -> None:
+    done_with_two_sessions(tmp_path)
+
+    def script() -> Iterator[SeenRun]:
+        yield RUNNING
+        folder = HistoryFolder(history_of(tmp_path))
+        folder.append(EVENTS, {"event": "resumed", "said": "goes on"})
+        yield RUNNING
+        yield RUNNING
+        folder.append(EVENTS, {"event": "done", "said": "all is over"})
+        folder.close()
+        yield COMPLETED
+
+    federation = Scripted(tmp_path, script())
+    federation.known, federation.serves = [RUNNING], True
+    assert Driver(federation, turns_of("0 1, 2 3, 4"), lambda said: None).go() == COMPLETED
+    assert (federation.stopped, federation.submitted) == ([], 0)
+    assert federation.came == [2, 3, 4]
 
 
 def test_a_federation_says_when_all_is_over_and_not_before(tmp_path: Path) -> None:

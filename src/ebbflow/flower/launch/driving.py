@@ -91,14 +91,17 @@ class Driver:
         self.federation, self.turns, self._tell = federation, turns, tell
         self.local_nodes = local_nodes
         self._alive = False
+        self._resting = False  # a run is followed whose sessions were all over
         self._lost: float | None = None  # since when the server has let go of its folder
         self.recorded = Recorded(federation.folder.run / "history")
         self._told = (len(self.recorded.events()), len(self.recorded.rounds()))
 
     def go(self, settings: dict[str, Setting] | None = None) -> SeenRun:
         """Start the app, or follow it if it is running, until it ends."""
-        self._bring(self._session())
         running = self._running()
+        self._resting = running is not None and self.recorded.done
+        # What an app still asks after its last session, it asks the nodes of that one.
+        self._bring(self._session() - self._resting)
         if running is None:
             folder = self.federation.folder.run
             make_folder(folder, PRIVATE)
@@ -106,15 +109,21 @@ class Driver:
         return self.federation.wait(running, watch=self._follow)
 
     def _running(self) -> int | None:
-        """Return the run that is under way; one whose server is dead is ended."""
-        alive = is_written_to(self.recorded.history)
+        """Return the run that is under way; one whose server is dead is ended.
+
+        A server is alive as long as its process is, also before its first session and after its
+        last: what it computes then is nowhere else.
+        """
         with self.federation.control() as control:
             for run in control.runs():
-                if not run.finished and alive:
+                if not run.finished and self._is_alive():
                     return run.run_id
                 if not run.finished:  # Flower would notice after a minute
                     control.stop_run(run.run_id)
         return None
+
+    def _is_alive(self) -> bool:
+        return is_written_to(self.recorded.history) or self.federation.has_tasks()
 
     def _session(self) -> int:
         """Return the number of the session that goes on or comes next."""
@@ -169,7 +178,9 @@ class Driver:
         for event in events[known_events:]:
             self._tell(event["said"])
         over = [event for event in events[known_events:] if event["event"] == OVER]
-        if over and not over[-1].get("last"):
+        awake = self._resting and not self.recorded.done  # it had more to do after all
+        self._resting = self._resting and not awake
+        if awake or (over and not over[-1].get("last")):
             self._bring(self._session())
 
 

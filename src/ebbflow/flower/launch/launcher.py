@@ -28,6 +28,7 @@ from ebbflow.flower.launch.federation_settings import FederationSettings, Settin
 from ebbflow.flower.launch.folder import PRIVATE, FederationFolder, make_private, node_name
 from ebbflow.flower.launch.host import IN, node_state
 from ebbflow.flower.launch.ports import LOOPBACK, free_port, is_free
+from ebbflow.flower.launch.process_table import everything
 from ebbflow.flower.launch.processes import Child, Processes, end_all
 from ebbflow.flower.launch.programs import (
     environment,
@@ -220,6 +221,11 @@ class Federation:
     def kill(self, name: str) -> None:
         """End a process and all that it has started as a power cut would: nobody is told."""
         self.processes.end([name], grace=0)
+
+    def has_tasks(self) -> bool:
+        """Whether a process of the executor runs the server's part of an app."""
+        executor = self.processes.running(EXECUTOR)
+        return executor is not None and any(each.parent == executor.pid for each in everything())
 
     def control(self) -> Control:
         """Return a connection to the SuperLink, to be closed."""
