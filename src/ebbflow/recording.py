@@ -66,7 +66,7 @@ class Recorder(Callback):
     def resumed(self, world: World, tracks: Sequence[Track]) -> None:
         """Take note of what the checkpoint needs that these tracks have been restored from."""
         self._saved_at = time.monotonic()
-        self._note(world, tracks)
+        self._note(world, tracks, [_entries(track) for track in tracks])
 
     def session_started(self, event: SessionStarted) -> None:
         """Record where each method starts, and which past sessions it drew on."""
@@ -126,10 +126,12 @@ class Recorder(Callback):
             self._stores[key] = store_of(self.folder, world, method)
         return self._stores[key]
 
-    def _note(self, world: World, tracks: Sequence[Track]) -> None:
+    def _note(
+        self, world: World, tracks: Sequence[Track], entries: Sequence[Sequence[int]]
+    ) -> None:
         here = {
-            store.folder: (store, frozenset(map(attrgetter("number"), track.past)))
-            for track in tracks
+            store.folder: (store, frozenset(numbers))
+            for track, numbers in zip(tracks, entries, strict=True)
             for store in [self._store(world, track.method)]
         }
         for folder, needed in self._needed.items():  # of an earlier seed
@@ -149,7 +151,7 @@ class Recorder(Callback):
         config = world.config.model_dump(mode="json")
         facts = [_facts(track, over=t == 0) for track in tracks]
         write_checkpoint(self.folder, place, config, facts, _packed(tracks))
-        self._note(world, tracks)
+        self._note(world, tracks, [each["entries"] for each in facts])
         self._saved_at = time.monotonic()
         self._save_took = self._saved_at - began
 
@@ -344,6 +346,11 @@ def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
     return tensors
 
 
+def _entries(track: Track) -> list[int]:
+    """Return the numbers of the past sessions that a method has kept."""
+    return list(map(attrgetter("number"), track.past))
+
+
 def _facts(track: Track, over: bool) -> dict[str, Any]:
     start = track.start
     # Where a session that is over began is in the events, and nothing depends on it any more: of a
@@ -359,7 +366,7 @@ def _facts(track: Track, over: bool) -> dict[str, Any]:
         "teacher": start is not None and start.teacher is not None,
         "teacher_labels": list(start.teacher_labels) if start else [],
         "kept": start is not None and start.kept is not None,
-        "entries": list(map(attrgetter("number"), track.past)),
+        "entries": _entries(track),
         "weights": {str(z): w for z, w in drawn_on.weights.items()} if drawn_on else {},
         "distances": {str(z): d for z, d in drawn_on.distances.items()} if drawn_on else {},
         "costs": counters.written(track.costs),

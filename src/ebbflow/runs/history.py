@@ -152,7 +152,8 @@ class StoredSession(PastSession):
     """
 
     # Attributes, which are asked for a thousand times in a session with a long past.
-    __slots__ = ("signed", "started")
+    __slots__ = ("number", "signed", "started")
+    number: int
     signed: bool
     started: bool
 

@@ -59,6 +59,11 @@ def _of_start(
     point = track.start or StartingPoint(track.model)
     accuracy, loss, _ = score
     about = _about(world, track, session)
+    # Mostly, the sessions that were measured are those that have weights: of a long past, a
+    # thousand names need not be made twice.
+    sessions = measured = list(map(str, point.weights))
+    if list(point.distances) != list(point.weights):
+        measured = list(map(str, point.distances))
     learned = {"mixture": dict(point.mixture), "asked": list(track.asked)} if track.asked else {}
     yield {
         "event": "start",
@@ -70,8 +75,8 @@ def _of_start(
         "rounds": session.rounds,
         "accuracy": accuracy,
         "loss": loss,
-        "weights": dict(zip(map(str, point.weights), point.weights.values(), strict=True)),
-        "distances": dict(zip(map(str, point.distances), point.distances.values(), strict=True)),
+        "weights": dict(zip(sessions, point.weights.values(), strict=True)),
+        "distances": dict(zip(measured, point.distances.values(), strict=True)),
         **learned,
         "probe_rounds": world.config.probe.rounds if point.signature is not None else 0,
         "path": route.path,

@@ -76,7 +76,9 @@ def warm_start(
         else:
             distances = {number: measure(i) for i, number in enumerate(numbers)}
         found = similarity_weights(list(distances.values()), scale).tolist()
-        weights = dict.fromkeys(numbers, 0.0) | dict(zip(distances, found, strict=True))
+        weights = dict(zip(distances, found, strict=True))
+        if len(distances) < len(numbers):  # sketches have ruled the others out
+            weights = dict.fromkeys(numbers, 0.0) | weights
         each = list(weights.values())
         # Only models with a weight are read, a few at a time: the past may be larger than memory.
         counting = vector.counting(each)
