@@ -282,6 +282,9 @@ def test_fewer_updates_than_the_noise_is_made_for_become_no_model(
             grid.nodes[node].silent = trained == 1
 
     grid.before_push = quiet
+    if kind is DifferentialPrivacyClientSideAdaptiveClipping:
+        for each in grid.nodes.values():
+            each.spoil = saying_that_it_is_clipped
     told: list[str] = []
     here = sessions(tmp_path, uncounted(kind), sessions=1, tell=stopping(told))
     with pytest.raises(EbbflowError, match="waits no more"):

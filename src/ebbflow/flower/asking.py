@@ -5,14 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    FedAvg,
+    QFedAvg,
+    Strategy,
+)
+from flwr.supercore.differential_privacy import KEY_NORM_BIT
 
 from ebbflow.core.rng import generator
-from ebbflow.flower.checks import Checks, another_of
-from ebbflow.flower.crowd import Answers, Crowd, Present
+from ebbflow.flower.checks import MOST_LOSS, Checks, another_of, odd_metric
+from ebbflow.flower.crowd import Answers, Crowd, Present, one_line
 from ebbflow.flower.members import MembersGrid
 from ebbflow.flower.strategy import AlgorithmStrategy
 from ebbflow.flower.strategy_state import accountant_of, adds_noise, chain_of
@@ -28,7 +35,10 @@ MINIMA = {
 
 @dataclass
 class Trained:
-    """What came of a round: the new model, if there is one, and what happened to every member."""
+    """What came of a round: the new model, if there is one, and what happened to every member.
+
+    ``odd`` says of whose updates a metric that is only reported is not finite.
+    """
 
     arrays: ArrayRecord | None
     metrics: MetricRecord | None = None
@@ -38,6 +48,7 @@ class Trained:
     failed: dict[int, str] = field(default_factory=dict)
     late: tuple[int, ...] = ()
     busy: tuple[int, ...] = ()
+    odd: dict[int, str] = field(default_factory=dict)
     why: str = ""  # the round was abandoned, if it was
 
     def line(self) -> dict[str, Any]:
@@ -49,8 +60,16 @@ class Trained:
             "failed": {str(device): why for device, why in self.failed.items()},
             "late": list(self.late),
             "busy": list(self.busy),
+            "odd": {str(device): what for device, what in self.odd.items()},
             "abandoned": self.why,
         }
+
+
+class Evaluated(NamedTuple):
+    """What came of an evaluation by members: the means, and why some are left out of them."""
+
+    metrics: MetricRecord | None = None
+    left_out: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass
@@ -147,6 +166,7 @@ class Asking:
         if answers.replies:
             checks = _checks_of(self.checks, strategy)
             expected = another_of(arrays) if ours is None else ours.expected()
+            expected = expected._replace(metrics=_metrics_used(strategy))
             refused = checks.refusals(answers.replies, expected)
             if accountant_of(strategy) is not None:
                 fine = {d: reply for d, reply in answers.replies.items() if d not in refused}
@@ -157,8 +177,8 @@ class Asking:
         )
         if ours is not None:
             ours.note_failures(answers.failed)
-        else:  # strategies compare arrays by their places as well
-            for reply in kept.values():
+        else:
+            for reply in kept.values():  # strategies compare arrays by their places as well
                 ((name, record),) = reply.content.array_records.items()
                 reply.content[name] = self.form.without_counters(record)
         # Who still works on an earlier round is as good as not answering this one.
@@ -173,6 +193,7 @@ class Asking:
             # Nothing is made of them, so nothing is released, and nothing is spent.
             done.why = f"{left}, and the noise is made for {wanted}"
         else:
+            done.odd = {} if ours is not None else _odd_metrics(kept)
             done.arrays, done.metrics = strategy.aggregate_train(t, list(kept.values()))
             if done.arrays is None:
                 done.why = "the strategy made no model of the updates"
@@ -180,19 +201,22 @@ class Asking:
 
     def evaluate(
         self, strategy: Strategy, t: int, arrays: ArrayRecord, config: ConfigRecord
-    ) -> MetricRecord | None:
+    ) -> Evaluated:
         """Let members evaluate a model, if the strategy asks for it."""
         grid, _ = self.grid()
         if not grid.devices:
-            return None
+            return Evaluated()
         _cap_minima(strategy, len(grid.devices))
         averaged = self.form.without_counters(arrays)
         messages = self._whole(strategy.configure_evaluate(t, averaged, config, grid))
         if not messages:
-            return None
+            return Evaluated()
         answers = self.crowd.ask(messages, grid.devices, self.deadline)
-        fine = _checks_of(self.checks, strategy).evaluations(answers.replies)
-        return strategy.aggregate_evaluate(t, fine) if fine else None
+        left_out = _checks_of(self.checks, strategy).evaluation_refusals(answers.replies)
+        fine = [reply for device, reply in answers.replies.items() if device not in left_out]
+        left_out |= answers.failed | dict.fromkeys(answers.late, "no answer in time")
+        metrics = strategy.aggregate_evaluate(t, fine) if fine else None
+        return Evaluated(metrics, dict(sorted(left_out.items())))
 
     def _whole(self, messages: Iterable[Message]) -> list[Message]:
         """Return a strategy's messages, with the counters that it was not given and nodes need."""
@@ -209,6 +233,26 @@ def _checks_of(checks: Checks, strategy: Strategy) -> Checks:
     names = (getattr(each, "weighted_by_key", None) for each in chain_of(strategy))
     own = next((name for name in names if isinstance(name, str)), checks.weighted_by)
     return replace(checks, weighted_by=own)
+
+
+def _odd_metrics(replies: Mapping[int, Message]) -> dict[int, str]:
+    """Return which metrics are not finite, by device."""
+    found = {device: odd_metric(reply.content) for device, reply in replies.items()}
+    return {device: one_line(what) for device, what in found.items() if what is not None}
+
+
+def _metrics_used(strategy: Strategy) -> dict[str, float]:
+    """Return the metrics beside the number of samples that a model is made of, and their limits.
+
+    QFedAvg weights by powers of losses; adaptive clipping at the nodes counts bits.
+    """
+    used: dict[str, float] = {}
+    for each in chain_of(strategy):
+        if isinstance(each, QFedAvg):
+            used[each.train_loss_key] = MOST_LOSS ** (1 / max(1.0, each.q))
+        if isinstance(each, DifferentialPrivacyClientSideAdaptiveClipping):
+            used[KEY_NORM_BIT] = 1.0
+    return used
 
 
 def _updates_for_noise(strategy: Strategy) -> int:

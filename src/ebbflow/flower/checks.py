@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -23,6 +24,8 @@ from ebbflow.flower.wire import EXAMPLES
 
 MOST_EXAMPLES = 1e9
 """No device has more samples than this; a count beyond it is a mistake or a lie."""
+MOST_LOSS = 1e30
+"""No power of a loss that updates are weighted by is more: times an update, float32 holds it."""
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """The shape and the type of every array in a reply, by name."""
@@ -35,14 +38,17 @@ T = TypeVar("T")
 
 
 class Expected(NamedTuple):
-    """The arrays that a reply must have, and how they are measured.
+    """The arrays that a reply must have, how they are measured, and the metrics that are used.
 
     ``record`` is what the record that holds them must be called; None: as in most replies.
+    ``metrics`` says of each metric that the strategy makes its model of how much it may be; none
+    may be below zero.
     """
 
     shapes: Shapes
     lengths: Lengths
     record: str | None = None
+    metrics: Mapping[str, float] = MappingProxyType({})
 
 
 class Usual(NamedTuple):
@@ -85,7 +91,7 @@ class Checks:
         usual = _usual_in(replies)
         for device, reply in replies.items():
             why = _wrong_arrays(reply.content, expected, usual) or self._wrong_metrics(
-                reply.content, usual
+                reply.content, usual, expected.metrics
             )
             if why is None:
                 found = expected.lengths(reply.content)
@@ -105,10 +111,14 @@ class Checks:
                         refused.setdefault(device, f"the {name} is {times}")
         return dict(sorted(refused.items()))
 
-    def evaluations(self, replies: Mapping[int, Message]) -> list[Message]:
-        """Return the replies to a message to evaluate that can be averaged."""
+    def evaluation_refusals(self, replies: Mapping[int, Message]) -> dict[int, str]:
+        """Return why replies to a message to evaluate cannot be averaged, by device."""
         usual = _usual_in(replies)
-        return [r for r in replies.values() if self._wrong_metrics(r.content, usual) is None]
+        found = {
+            device: self._wrong_metrics(reply.content, usual) or odd_metric(reply.content)
+            for device, reply in replies.items()
+        }
+        return {device: one_line(why) for device, why in found.items() if why is not None}
 
     def unequal(self, replies: Mapping[int, Message]) -> dict[int, str]:
         """Return who claims another number of samples than most, by device.
@@ -128,11 +138,20 @@ class Checks:
             if count != usual
         }
 
-    def _wrong_metrics(self, content: RecordDict, usual: Usual) -> str | None:
+    def _wrong_metrics(
+        self, content: RecordDict, usual: Usual, used: Mapping[str, float] = MappingProxyType({})
+    ) -> str | None:
         why = _wrong_record("metrics", content.metric_records, usual.metrics)
         if why is not None:
             return why
         (metrics,) = content.metric_records.values()
+        return (
+            self._wrong_count(metrics)
+            or _wrong_number(metrics, used)
+            or _unlike_others(_kinds(metrics), usual.kinds)
+        )
+
+    def _wrong_count(self, metrics: MetricRecord) -> str | None:
         count = metrics.get(self.weighted_by)
         if count is None:
             return f"the reply does not say its {self.weighted_by}"
@@ -142,16 +161,7 @@ class Checks:
             return (
                 f"{self.weighted_by} is {count:g}, not above 0 and at most {self.most_examples:g}"
             )
-        found = _kinds(metrics)
-        odd = sorted(usual.kinds.keys() ^ found.keys())
-        if odd:
-            return f"the metric {odd[0]} is in this reply or in the others, not in all"
-        other = next((name for name in found if found[name] != usual.kinds[name]), None)
-        return (
-            None
-            if other is None
-            else f"the metric {other} is {found[other]}, and in the others {usual.kinds[other]}"
-        )
+        return None
 
 
 def another_of(sent: ArrayRecord) -> Expected:
@@ -222,6 +232,38 @@ def _unreadable(arrays: ArrayRecord, name: str) -> str | None:
         return f"the array {name} says {says.shape} and holds {shape}"
     if str(kind) != says.dtype:  # also where only the order of the bytes is another
         return f"the array {name} says {says.dtype} and holds {kind}"
+    return None
+
+
+def _wrong_number(metrics: MetricRecord, used: Mapping[str, float]) -> str | None:
+    """Return what is wrong with the metrics that a model is made of."""
+    for name, most in used.items():
+        value = metrics.get(name)
+        if value is None:
+            return f"the reply does not say its {name}"
+        if isinstance(value, list) or not 0 <= value <= most:
+            return f"{name} is {value!r}, not a number from 0 to {most:g}"
+    return None
+
+
+def _unlike_others(found: Mapping[str, str], usual: Mapping[str, str]) -> str | None:
+    """Return which metric is not what it is in most replies."""
+    odd = sorted(usual.keys() ^ found.keys())
+    if odd:
+        return f"the metric {odd[0]} is in this reply or in the others, not in all"
+    other = next((name for name in found if found[name] != usual[name]), None)
+    if other is None:
+        return None
+    return f"the metric {other} is {found[other]}, and in the others {usual[other]}"
+
+
+def odd_metric(content: RecordDict) -> str | None:
+    """Return which of the metrics in a reply is not finite, if one is."""
+    for metrics in content.metric_records.values():
+        for name, value in metrics.items():
+            for number in value if isinstance(value, list) else [value]:
+                if not math.isfinite(number):
+                    return f"{name} is {number}"
     return None
 
 

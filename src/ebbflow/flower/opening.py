@@ -15,11 +15,12 @@ from ebbflow.core.start import DevicesPresent, StartingPoint
 from ebbflow.core.survey import Panel, SurveyPlan
 from ebbflow.core.types import ModelState
 from ebbflow.flower import strategy_state
-from ebbflow.flower.checks import samples_claimed
+from ebbflow.flower.checks import MOST_EXAMPLES, samples_claimed
+from ebbflow.flower.crowd import one_line
 from ebbflow.flower.members import Opening
 from ebbflow.flower.panel import EvaluatedPanel, RemotePanel, SurveyInterruptedError
 from ebbflow.flower.strategy import STATE, AlgorithmStrategy, Training
-from ebbflow.flower.wire import tensors
+from ebbflow.flower.wire import EXAMPLES, tensors
 from ebbflow.sessions.memory import begin
 from ebbflow.starts import STARTS
 
@@ -47,8 +48,13 @@ class Opener:
         while True:
             present = frozenset(self.running.crowd.present())
             if self._may_begin(present):
-                members = self._answering()
+                members, unfit = self._answering()
                 if self._may_begin(frozenset(members)):
+                    for device, why in unfit.items():
+                        self.running.event(
+                            "warning",
+                            f"session {self.session} begins without device {device}: {why}",
+                        )
                     return members
             if time.monotonic() - told > 60:
                 told = time.monotonic()
@@ -60,8 +66,11 @@ class Opener:
     def _may_begin(self, devices: frozenset[int]) -> bool:
         return self.settings.terms.may_begin(self.session, devices)
 
-    def _answering(self) -> dict[int, int]:
-        """Ask everybody who is here the session's first question."""
+    def _answering(self) -> tuple[dict[int, int], dict[int, str]]:
+        """Ask everybody who is here the session's first question.
+
+        Returns the samples of those that can be members, and why others that answered cannot.
+        """
         config = ConfigRecord({**self.running.order.evaluate_config, "server-round": 0})
         if isinstance(self.settings.strategy, Training):
             content = RecordDict({"config": ConfigRecord({"question": "hello"})})
@@ -69,12 +78,19 @@ class Opener:
             arrays = self.form.arrays(self.running.memory.model)
             content = RecordDict({"arrays": arrays, "config": config})
         answers = self.asking.hello(content)
-        members = {}
+        members, unfit = dict[int, int](), dict(answers.failed)
         for device, reply in answers.replies.items():
             records = list(reply.content.metric_records.values())
             count = samples_claimed(records[0]) if len(records) == 1 else None
             if count is not None:
                 members[device] = int(count)
+            elif len(records) == 1:
+                claim = records[0][EXAMPLES]
+                unfit[device] = one_line(
+                    f"{EXAMPLES} is {claim!r}, not from 1 to {MOST_EXAMPLES:g}"
+                )
+            else:
+                unfit[device] = f"its answer has {len(records)} records of metrics instead of one"
         if not members and answers.failed:
             # An app without an evaluate function says so itself: those nodes are alive.
             members = {d: 1 for d, why in answers.failed.items() if "error 2:" in why}
@@ -84,7 +100,7 @@ class Opener:
                     f"session {self.session}: no node could evaluate the model, so that who is "
                     "here is known by the errors they answered with; they count alike",
                 )
-        return members
+        return members, {d: why for d, why in sorted(unfit.items()) if d not in members}
 
     # --- where it starts ---
 
@@ -193,6 +209,7 @@ class Opener:
             )
             names = (opening.seed, "probe", self.session, v)
             done = self.asking.train(strategy, v, self.form.arrays(model), config, names)
+            running.tell_of(f"round {v} of the probe", done)
             if done.arrays is None:
                 raise TrainingError(f"round {v} was abandoned ({done.why})")
             model = self.form.state(done.arrays)

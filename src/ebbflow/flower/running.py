@@ -26,7 +26,7 @@ from ebbflow.core.start import StartingPoint
 from ebbflow.core.triggers import Observed, Trigger
 from ebbflow.core.types import ModelState
 from ebbflow.flower import strategy_state
-from ebbflow.flower.asking import Asking, Trained
+from ebbflow.flower.asking import Asking, Evaluated, Trained
 from ebbflow.flower.crowd import Crowd, DeviceNumbers, Present
 from ebbflow.flower.members import Opening
 from ebbflow.flower.opening import Opener
@@ -231,7 +231,13 @@ class Running:
                 else:
                     done.arrays, done.why = None, "the model made of the updates is not finite"
             place.round, place.rounds = t, place.rounds + 1
-            self._tell_of(t, done)
+            self.tell_of(f"round {t}", done)
+            if done.why:
+                self.event(
+                    "abandoned",
+                    f"session {place.session}, round {t}: abandoned, the model stays as it was: "
+                    f"{done.why}",
+                )
             place.untested = _known_of(done, time.time() - began)
             if strategy_state.accountant_of(self.strategy) is not None:
                 self.save()  # nobody is sent a model that is not paid for
@@ -304,11 +310,12 @@ class Running:
         """Evaluate the present model, and record the round."""
         place = self.place
         arrays = self.form.arrays(self.memory.model)
-        evaluated = None
+        evaluated = Evaluated()
         if place.round > 0 and self.strategy is not None:
             evaluated = self.asking.evaluate(
                 self.strategy, place.round, arrays, self.order.evaluate_config
             )
+            self._tell_left_out(evaluated)
         tested = (
             None
             if self.order.evaluate_fn is None
@@ -321,7 +328,8 @@ class Running:
                 "round": place.round,
                 "rounds": place.rounds,
                 **(place.untested or {}),
-                "evaluate": _plain(evaluated),
+                "evaluate": _plain(evaluated.metrics),
+                "not_evaluated": {str(d): why for d, why in evaluated.left_out.items()},
                 "server": _plain(tested),
             },
         )
@@ -337,16 +345,31 @@ class Running:
         found: MetricRecord | None = evaluate(*given)
         return found
 
-    def _tell_of(self, t: int, done: Trained) -> None:
-        where = f"session {self.place.session}, round {t}"
+    def tell_of(self, which: str, done: Trained) -> None:
+        """Tell whose updates of a round are not used, why not, and what is odd about others."""
+        session = self.place.session
+        where = f"session {session}, {which}"
         for device, why in done.refused.items():
             self.event("refused", f"{where}: the update of device {device} was refused: {why}")
         for device, why in done.failed.items():
             self.event("failed", f"{where}: device {device} failed: {why}")
         for device in done.late:
             self.event("late", f"{where}: device {device} did not answer in time")
-        if done.why:
-            self.event("abandoned", f"{where}: abandoned, the model stays as it was: {done.why}")
+        for device, what in done.odd.items() if not done.why else ():
+            self.event(
+                "odd",
+                f"{where}: the update of device {device} is used, but {what}, so that a mean of it "
+                "says nothing",
+            )
+
+    def _tell_left_out(self, evaluated: Evaluated) -> None:
+        """Tell whose evaluations are not in the means; of a reason that many have, once."""
+        together: dict[str, list[int]] = {}
+        for device, why in evaluated.left_out.items():
+            together.setdefault(why, []).append(device)
+        where = f"session {self.place.session}, round {self.place.round}"
+        for why, devices in together.items():
+            self.event("evaluation", f"{where}: the evaluation leaves out {_named(devices)}: {why}")
 
     def _tell_waiting(self, waiting: _Waiting, t: int, done: Trained) -> None:
         """Tell that no round can begin, and why, once a minute."""
