@@ -35,7 +35,7 @@ from ebbflow.flower.panel import RemotePanel
 from ebbflow.flower.saving import EVENTS
 from ebbflow.starts import STARTS
 from tests.flower.stock import initial, stock_grid
-from tests.flower.test_odd_answers import answering
+from tests.flower.test_odd_answers import answering, with_
 from tests.flower.test_sessions import lines, numbers, sessions
 from tests.flower.watched import WatchedGrid
 from tests.flower.worlds import federated, simulated
@@ -327,6 +327,48 @@ def without_its_count(content: Any) -> Any:
     (metrics,) = content.metric_records.values()
     del metrics["num-examples"]
     return content
+
+
+def unequal(kind: Any) -> WatchedGrid:
+    """Return five nodes, of which one claims a hundred times the samples of the others."""
+    grid = stock_grid()
+    for number, node in grid.nodes.items():
+        more = {"num-examples": 4000 if number == 102 else 40}
+        if kind is DifferentialPrivacyClientSideAdaptiveClipping:
+            more["norm_bit"] = 1
+        node.app = answering(node.app, with_(**more), "train")
+    return grid
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_without_an_accountant_updates_count_alike_whatever_they_claim(
+    tmp_path: Path, kind: Any
+) -> None:
+    def model(name: str, grid: WatchedGrid, factory: Any, told: list[str]) -> np.ndarray:
+        np.random.seed(1)  # noqa: NPY002 - by which Flower draws its noise
+        here = sessions(tmp_path / name, factory, sessions=2, tell=told.append)
+        return numbers(here.run(grid, initial()).arrays)
+
+    plain = stock_grid()
+    if kind is DifferentialPrivacyClientSideAdaptiveClipping:
+        for node in plain.nodes.values():
+            node.spoil = saying_that_it_is_clipped
+    told, equal = list[str](), list[str]()
+    here = model("unequal", unequal(kind), uncounted(kind), told)
+    assert (here == model("equal", plain, uncounted(kind), equal)).all()
+    what = "num-examples is from 40 to 4000, and the noise is made for updates that count alike"
+    assert [line for line in told if what in line] == [
+        f"session {session}, round 1: {what}: they do, whatever it is" for session in (1, 2)
+    ]
+    assert not [line for line in equal if "count alike" in line]
+    rounds = [line for line in lines(tmp_path / "unequal") if line["round"]]
+    assert [(line["used"], line["refused"]) for line in rounds] == [([0, 1, 2, 3, 4], {})] * 6
+
+
+def test_without_noise_updates_count_by_their_samples(tmp_path: Path) -> None:
+    plain = sessions(tmp_path / "plain", sessions=1).run(stock_grid(), initial())
+    weighted = sessions(tmp_path / "weighted", sessions=1).run(unequal(FedAvg), initial())
+    assert (numbers(plain.arrays) != numbers(weighted.arrays)).any()
 
 
 def test_more_updates_than_the_noise_is_made_for_are_used_where_nobody_counts(

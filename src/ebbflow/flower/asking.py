@@ -37,7 +37,8 @@ MINIMA = {
 class Trained:
     """What came of a round: the new model, if there is one, and what happened to every member.
 
-    ``odd`` says of whose updates a metric that is only reported is not finite.
+    ``odd`` says of whose updates a metric that is only reported is not finite; ``warning`` is said
+    once in a session.
     """
 
     arrays: ArrayRecord | None
@@ -49,6 +50,7 @@ class Trained:
     late: tuple[int, ...] = ()
     busy: tuple[int, ...] = ()
     odd: dict[int, str] = field(default_factory=dict)
+    warning: str = ""
     why: str = ""  # the round was abandoned, if it was
 
     def line(self) -> dict[str, Any]:
@@ -181,6 +183,8 @@ class Asking:
             for reply in kept.values():  # strategies compare arrays by their places as well
                 ((name, record),) = reply.content.array_records.items()
                 reply.content[name] = self.form.without_counters(record)
+            if adds_noise(strategy) and accountant_of(strategy) is None:
+                done.warning = _checks_of(self.checks, strategy).count_alike(kept)
         # Who still works on an earlier round is as good as not answering this one.
         missing = len(busy) / max(1, len(grid.devices))
         least = max(1.0, self.quorum * answers.asked * (1 + missing))

@@ -138,6 +138,27 @@ class Checks:
             if count != usual
         }
 
+    def count_alike(self, replies: Mapping[int, Message]) -> str:
+        """Let all updates count alike; return what to say if they would not have.
+
+        What noise must hide is what one device can change, and Flower takes that to be one share
+        of as many as there are updates.
+        """
+        records = [
+            metrics
+            for reply in replies.values()
+            for metrics in reply.content.metric_records.values()
+        ]
+        counts = [cast(float, metrics[self.weighted_by]) for metrics in records]
+        if len(set(counts)) < 2:
+            return ""
+        for metrics in records:
+            metrics[self.weighted_by] = 1
+        return (
+            f"{self.weighted_by} is from {min(counts):g} to {max(counts):g}, and the noise is made "
+            "for updates that count alike: they do, whatever it is"
+        )
+
     def _wrong_metrics(
         self, content: RecordDict, usual: Usual, used: Mapping[str, float] = MappingProxyType({})
     ) -> str | None:

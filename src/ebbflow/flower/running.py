@@ -137,6 +137,7 @@ class Running:
         self.used: dict[int, str] = {}  # which upload of each device was used last, in any session
         self.used_by: Mapping[str, Any] = {}  # the method of these sessions
         self.abandoned = 0
+        self._warned = 0  # the session in which a warning of its rounds was told
         self._read()
         self.crowd = Crowd(grid, self.devices)
         terms, place = settings.terms, self.place
@@ -361,6 +362,9 @@ class Running:
                 f"{where}: the update of device {device} is used, but {what}, so that a mean of it "
                 "says nothing",
             )
+        if done.warning and self._warned != session:
+            self._warned = session
+            self.event("warning", f"{where}: {done.warning}")
 
     def _tell_left_out(self, evaluated: Evaluated) -> None:
         """Tell whose evaluations are not in the means; of a reason that many have, once."""
