@@ -31,13 +31,12 @@ from ebbflow.engines.leaves import LEAF
 from ebbflow.engines.vectorised import BLOCK_BYTES, WINDOW_BYTES
 from ebbflow.runs import records
 from ebbflow.runs.records import Round
+from ebbflow.simulation import text_estimate
 from ebbflow.simulation.methods import Method
+from ebbflow.simulation.text_estimate import FLOAT, SURVEY_PASSES, some_sessions, without_table
 from ebbflow.simulation.world import World
 from ebbflow.starts import STARTS
 
-FLOAT = 4
-LOOKED_AT = 20
-"""Sessions whose events are measured; the others are taken to be like them."""
 RECENT_BYTES = 64 * 2**20
 """What is remembered of histories on disk at most, besides what starts stack of a long past."""
 LIBRARIES = 32 * 2**20
@@ -45,10 +44,9 @@ LIBRARIES = 32 * 2**20
 MAPPED_VECTORS, LONE_VECTORS = 28, 10
 """Vectors of the model's size for each device in training, measured: model, gradient, momentum,
 what is sent, temporary results, and what the allocator keeps of them; mapped together, or alone."""
-TEXT_VECTORS = 4
-"""Vectors of a text model's size that sums of uploads take in each lane, measured."""
-SURVEY_PASSES = 3
-"""Times its activations that a sample's derivative takes for every model of a survey, measured."""
+MIXED_VECTORS = 5
+"""Vectors that a mixture of models takes besides them: a sum and a product in double precision, and
+the result."""
 READ_VECTORS = 24
 """Vectors that a start reads from the past, mixes and sends at once, measured."""
 
@@ -125,7 +123,7 @@ def estimate(world: World, methods: Sequence[Method], in_folder: bool = True) ->
         disk if in_folder else {},
         2 * checkpoint if in_folder else 0,
         _resident(),
-        _each_core(world, len(methods), trained.most),
+        _each_core(world, methods, trained.most),
     )
 
 
@@ -201,7 +199,9 @@ def _kept_entries(world: World, method: Method) -> int:
 def _history(world: World, methods: Sequence[Method], entries: Sequence[int]) -> int:
     """Return the size of one seed's histories."""
     total = 0
-    members = math.ceil(np.mean([len(session.devices) for session in _some(world.sessions)]))
+    members = math.ceil(
+        np.mean([len(session.devices) for session in some_sessions(world.sessions)])
+    )
     for method, count in zip(methods, entries, strict=True):
         start = STARTS[method.name]
         tensors = _model(world)
@@ -233,7 +233,7 @@ def _checkpoint(
     text = len(json.dumps(world.config.model_dump(mode="json"))) + 500
     for place, (method, kept) in enumerate(zip(methods, entries, strict=True)):
         start = STARTS[method.name]
-        server, client = _states(world, method)
+        server, client = _states(world, method)[0], _client_state(world, method)
         named = {f"server/{name}": value for name, value in server.items()}
         for device in range(round(trained.remembered) if client else 0):
             named |= {f"clients/{device}/{name}": value for name, value in client.items()}
@@ -281,7 +281,7 @@ def _records(world: World, methods: Sequence[Method], crowds: Sequence[_Crowd]) 
             participants=_drawn(world, crowds[0].devices),
         )
         total += seeds * rounds * len(records.line_of(line.line()))
-        events = [_events(world, method, session) for session in _some(world.sessions)]
+        events = [_events(world, method, session) for session in some_sessions(world.sessions)]
         total += math.ceil(seeds * len(crowds) * np.mean(events))
         total += seeds * len(crowds) * 260 * len(config.window)  # the summary's rows
     described = len(json.dumps(config.model_dump(mode="json"), indent=1))
@@ -328,12 +328,6 @@ def _numbers_a_session(method: Method) -> int:
     return int("models" in keeps and "starts" not in keeps)
 
 
-def _some(sessions: Sequence[Session]) -> list[Session]:
-    """Return some sessions, at equal steps from the first to the last."""
-    places = np.linspace(0, len(sessions) - 1, min(LOOKED_AT, len(sessions)))
-    return [sessions[place] for place in places.round().astype(int).tolist()]
-
-
 # --- memory --------------------------------------------------------------------------------------
 
 
@@ -350,11 +344,12 @@ def _memory(
     vector = FLOAT * (model.layout.total + model.buffer_layout.total)
     states = [_states(world, method) for method in methods]
     servers = [sum(map(_bytes, server.values())) for server, _ in states]
-    clients = [sum(map(_bytes, client.values())) for _, client in states]
+    clients = [sum(map(_bytes, _client_state(world, method).values())) for method in methods]
     limit = config.engine.state_memory * 2**20
     test = world.dataset.test
     shown = 2 * test.x.numel() * test.x.element_size()  # the labels of two sessions
     on_cpu = config.device == "cpu"
+    training = _training(world, methods, trained.most, _workers(world)) if on_cpu else 0
     return {
         "libraries": LIBRARIES,
         # The model, its copy for the report, where it started, its signature, the pilot, and one
@@ -362,12 +357,11 @@ def _memory(
         "methods": sum((6 + config.pilot.sessions) * vector + 2 * server for server in servers),
         # Those before a round and those after it.
         "device states": sum(2 * min(limit, round(size * trained.remembered)) for size in clients),
-        "history": READ_VECTORS * vector
-        + (min(RECENT_BYTES, history) if in_folder else history)
+        "history": _read_vectors(world, methods) * vector
+        + (_remembered(vector, history) if in_folder else history)
         + (min(STACKED_BYTES, 2 * history) if len(world.sessions) > LONG else 0),
-        # The last checkpoint is read once more when the run has finished.
-        "checkpoint": 2 * checkpoint if in_folder else 0,
-        "training": _training(world, len(methods), trained.most, _workers(world)) if on_cpu else 0,
+        "checkpoint": _checkpoint_read(world, checkpoint, training) if in_folder else 0,
+        "training": training,
         "survey": _survey(world, methods) if on_cpu else 0,
         "evaluation": shown + _evaluation(world, _workers(world)) if on_cpu else 0,
     }
@@ -386,31 +380,33 @@ def _workers(world: World) -> int:
     return world.config.engine.workers or len(os.sched_getaffinity(0))
 
 
-def _each_core(world: World, lanes: int, devices: int) -> int:
+def _each_core(world: World, methods: Sequence[Method], devices: int) -> int:
     """Return the bytes that each core adds, if the engine has a worker on each."""
     if world.config.engine.workers or world.config.device != "cpu":
         return 0
     one, two = (
-        _training(world, lanes, devices, workers) + _evaluation(world, workers)
+        _training(world, methods, devices, workers) + _evaluation(world, workers)
         for workers in (1, 2)
     )
     return two - one
 
 
-def _training(world: World, lanes: int, devices: int, workers: int) -> int:
+def _training(world: World, methods: Sequence[Method], devices: int, workers: int) -> int:
     """Return the bytes that the engine's workers use while a round is trained."""
-    config, model = world.config, world.model
-    steps = config.local.steps if isinstance(config.local.steps, int) else max(config.local.steps)
+    config, model, lanes = world.config, world.model, len(methods)
+    bag = model.hints.bag_of_words
+    if bag is not None and all(without_table(world, method) for method in methods):
+        return text_estimate.training(world, bag, lanes, devices, workers)
+    steps = text_estimate.most_steps(world)
     x = world.dataset.train.x
     sample = x[0].numel() * max(FLOAT, x.element_size())
     batch, theta = config.local.batch, FLOAT * model.layout.total
     together, waiting, vectors = 1, min(devices, 16), LONE_VECTORS
-    if config.engine.kind != "sequential":
+    if config.engine.kind == "sequential" and bag is not None:
+        workers, waiting = 1, min(devices, 2)  # one device at a time, whose upload is added at once
+    elif config.engine.kind != "sequential":
         waiting = min(devices, max(16, WINDOW_BYTES // (theta * lanes)))
-        if model.hints.bag_of_words is not None:
-            # Devices train without a copy of the table, and send what they have changed of it.
-            vectors, waiting = 1, min(devices, TEXT_VECTORS)
-        elif model.hints.linear and config.engine.fused:
+        if model.hints.linear and config.engine.fused:
             together, vectors, waiting = LEAF, 4, LEAF
         elif model.hints.dense is not None:
             vectors = 3  # a local model, its velocity, and what a mini-batch leaves behind
@@ -421,19 +417,67 @@ def _training(world: World, lanes: int, devices: int, workers: int) -> int:
     return workers * together * device + lanes * waiting * theta
 
 
+def _client_state(world: World, method: Method) -> State:
+    """Return what a device remembers under a method's algorithm, without contents."""
+    _, client = _states(world, method)
+    bag = world.model.hints.bag_of_words
+    if bag is None or not client or not without_table(world, method):
+        return client
+    return text_estimate.packed_state(world, bag, client)
+
+
+def _read_vectors(world: World, methods: Sequence[Method]) -> int:
+    """Return how many vectors the start that needs most reads from the past, mixes and sends.
+
+    Nothing of a text model's size is rounded, stacked or differentiated: there are the models that
+    are read, and their mixture.
+    """
+    if world.model.hints.bag_of_words is None:
+        return READ_VECTORS
+    past, most = max(0, len(world.sessions) - world.rules.pilot_sessions - 1), 0
+    for method in methods:
+        keeps = STARTS[method.name].keeps
+        if "starts" in keeps:
+            most = max(most, min(_models_asked_about(world, method), 2 * past) + MIXED_VECTORS)
+        elif keeps - {"pilot"}:
+            most = max(most, past + MIXED_VECTORS)
+    return min(READ_VECTORS, most)
+
+
+def _remembered(vector: int, history: int) -> int:
+    """Return the bytes of vectors that are remembered of a history on disk: no large ones are."""
+    return 0 if vector > RECENT_BYTES // 4 else min(RECENT_BYTES, history)
+
+
+def _checkpoint_read(world: World, checkpoint: int, training: int) -> int:
+    """Return the bytes that the last checkpoint adds, which is read when the run has finished.
+
+    Of a text model it has the room that the rounds' sums have left.
+    """
+    free = 0 if world.model.hints.bag_of_words is None else training
+    return max(0, 2 * checkpoint - free)
+
+
+def _models_asked_about(world: World, method: Method) -> int:
+    """Return the most models that a survey of a method's start asks about."""
+    given = world.config.parameters.get(method.name, {}).get("models")
+    return int(given or STARTS[method.name].defaults.get("models", 2))
+
+
 def _survey(world: World, methods: Sequence[Method]) -> int:
     """Return the bytes that derivatives in a mixture's weights take, which devices are asked for.
 
-    Logits that are linear in the parameters need none, and text models are made smaller first.
+    Logits that are linear in the parameters need none.
     """
-    model, choices = world.model, world.config.parameters
-    asking = [method.name for method in methods if "starts" in STARTS[method.name].keeps]
-    if model.hints.linear or model.hints.bag_of_words is not None or not asking:
+    model = world.model
+    asking = [method for method in methods if "starts" in STARTS[method.name].keeps]
+    if model.hints.linear or not asking:
         return 0
-    given = [choices.get(name, {}).get("models") for name in asking]
-    usual = [STARTS[name].defaults.get("models", 2) for name in asking]
-    most = max(int(own or other) for own, other in zip(given, usual, strict=True))
+    most = max(_models_asked_about(world, method) for method in asking)
     past = max(0, len(world.sessions) - world.rules.pilot_sessions - 1)
+    if model.hints.bag_of_words is not None:
+        bag = model.hints.bag_of_words
+        return text_estimate.survey(world, bag, asking, min(most, 2 + 2 * past))
     rows = rows_at_once(world.dataset.train.x[:1])
     return rows * _activations(world) * SURVEY_PASSES * min(most, 2 * past)
 
