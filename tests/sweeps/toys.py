@@ -73,6 +73,6 @@ def toy_jobs(
     folder: str,
     does: Mapping[str, str],
     needs: Mapping[str, int],
-    clusters: Mapping[str, str],
+    clusters: Mapping[str, str] | None = None,
 ) -> ToyJobs:
     return ToyJobs(Path(folder), does, needs, clusters)
