@@ -20,6 +20,7 @@ from ebbflow.sweeps.failures import Failures
 from ebbflow.sweeps.folder import SweepFolder
 from tests.sweeps.wishes import kept, planned
 from tests.test_cli import ebbflow, process
+from tests.test_plugins import forget
 
 SMALL = (
     "--sessions", "4", "--rounds", "3", "--devices", "4", "--methods", "previous,average",
@@ -240,8 +241,9 @@ def test_a_cluster_computes_without_workers_here_and_says_what_is_not_done(
 
 
 def test_plugins_are_named_so_that_processes_elsewhere_find_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    request.addfinalizer(forget)
     monkeypatch.chdir(tmp_path)
     Path("mine.py").touch()
     ready = mock.Mock(side_effect=EbbflowError("far enough"))
