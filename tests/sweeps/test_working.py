@@ -93,6 +93,18 @@ def test_two_workers_share_the_cells_and_compute_none_twice(tmp_path: Path) -> N
     assert len({Claims(tmp_path).attempts(name)[0]["pid"] for name in does}) == 6
 
 
+def test_a_worker_waits_for_the_process_of_the_last_cell_to_end(tmp_path: Path) -> None:
+    """Else it would tell that a cell is running that is done, and end with exit code one."""
+    jobs = reference(tmp_path, {"last": "linger2"})
+    with worker(jobs, tmp_path / "1.log") as first, worker(jobs, tmp_path / "2.log") as second:
+        until(lambda: done(tmp_path))
+        assert Claims(tmp_path).is_held("last")
+        until(lambda: first.poll() is not None or second.poll() is not None)
+        assert not Claims(tmp_path).is_held("last")
+        assert (first.wait(20), second.wait(20)) == (0, 0)
+    assert [each["state"] for each in Claims(tmp_path).attempts("last")] == ["done"]
+
+
 def test_cells_that_take_a_whole_cluster_are_computed_one_at_a_time(tmp_path: Path) -> None:
     """Whoever finds it taken computes another cell, or waits; no cell fails for that."""
     does = {"one": "wait3", "two": "wait0.5", "elsewhere": "do", "local": "wait0.2"}

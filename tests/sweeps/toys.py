@@ -65,6 +65,8 @@ class ToyJobs(Jobs):
             time.sleep(float(does.removeprefix("round")))
         (self.folder / "done").mkdir(exist_ok=True)
         (self.folder / "done" / name).touch()
+        if does.startswith("linger"):  # as a process does that has a cluster to disconnect from
+            time.sleep(float(does.removeprefix("linger")))
         with (self.folder / "log").open("a") as log:
             log.write(f"{time.time()} end {name}\n")
 

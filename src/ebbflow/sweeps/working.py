@@ -80,13 +80,16 @@ class Worker:
                     self._wait()
 
     def _open(self) -> list[str]:
-        """Return the cells that are neither done nor failed; those that died come last."""
+        """Return the cells that are neither done nor failed; those that died come last.
+
+        One whose process has yet to let go of it is not done: it would be told as running.
+        """
         self.jobs.refresh()
         found = []
         for name in self.jobs.names():
             if name in self._done or name in self._failures:
                 continue
-            if self.jobs.is_done(name):
+            if self.jobs.is_done(name) and not self._claims.is_held(name):
                 self._done.add(name)
             else:
                 found.append(name)
