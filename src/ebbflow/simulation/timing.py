@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import write_atomically, write_digested
 from ebbflow.core.local import Engine
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import ModelState, PastSession, Session
@@ -34,17 +34,20 @@ SLOW = 0.5
 PAST_BYTES = 64 * 2**20
 """What past sessions may take that starts are timed with."""
 FILES = 8
-"""Files that are written to see how long that takes."""
+"""Small files that are written to see how long that takes."""
+MUCH = 32 * 2**20
+"""Bytes from which on their number tells how long files take to write; so many are tried."""
 
 
 def measured_seconds(
-    world: World, methods: Sequence[Method], engine: Engine, folder: Path
+    world: World, methods: Sequence[Method], engine: Engine, folder: Path, disk: Mapping[str, int]
 ) -> float:
     """Return how long all seeds take, from a few rounds of the first session.
 
     Methods share their rounds until they differ, in session P+2; then all are trained. How they
     start a session (probes, surveys, what they read of the past) is timed halfway through the run.
-    Every session ends with some files, whose time is measured on the disk of ``folder``.
+    Every session ends with some files, whose time is measured on the disk of ``folder``; ``disk``
+    has the sizes of the histories and of a checkpoint.
     """
     session, share = world.sessions[0], world.config.participation.share
     alone = list({method.algorithm.name: method for method in methods}.values())
@@ -60,8 +63,11 @@ def measured_seconds(
         a_round = shared if each.index <= pilots + 1 else apart
         seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / first
     # An entry and a manifest for every method, a checkpoint of two files, and two files of lines.
-    files = len(world.sessions) * (2 * len(methods) + 4)
-    return len(world.config.seeds) * (seconds + files * _seconds_a_file(folder))
+    seeds, files = len(world.config.seeds), len(world.sessions) * (2 * len(methods) + 4)
+    saved = 1 + len(world.sessions)  # the first checkpoint comes after the first round
+    written = disk["history"] / seeds + saved * disk["checkpoint"]
+    writing = files * _seconds_a_file(folder) + written * _seconds_a_byte(folder, written)
+    return seeds * (seconds + writing)
 
 
 def _different_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
@@ -133,6 +139,17 @@ def _typical_past(world: World) -> int:
     kept = after_pilot if history.keep == "all" else min(after_pilot, history.size)
     fitting = PAST_BYTES // (4 * (world.model.layout.total + world.model.buffer_layout.total))
     return min(max(2, kept // 2), max(2, fitting))
+
+
+def _seconds_a_byte(folder: Path, written: float) -> float:
+    """Return how long a byte of a large file takes to write, if many are to be written."""
+    if written < MUCH:
+        return 0.0
+    content = np.random.default_rng(0).bytes(MUCH)
+    with tempfile.TemporaryDirectory(dir=existing_folder(folder)) as place:
+        began = time.perf_counter()
+        write_digested(Path(place) / "large", [content])
+        return (time.perf_counter() - began) / MUCH
 
 
 def _seconds_a_file(folder: Path) -> float:
