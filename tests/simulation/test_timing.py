@@ -11,6 +11,7 @@ from ebbflow.experiment import engine_of
 from ebbflow.simulation import timing
 from ebbflow.simulation.building import build_world
 from ebbflow.simulation.methods import methods_of
+from ebbflow.simulation.timing import Took
 from ebbflow.starts import STARTS
 from tests.configs import digits, with_settings
 
@@ -25,7 +26,7 @@ def test_every_start_can_be_timed(start: str) -> None:
     engine = engine_of(world)
     try:
         before = torch.random.get_rng_state()
-        assert timing._seconds_a_start(world, method, engine, twice=True) > 0
+        assert timing._seconds_a_start(world, method, engine, twice=True).each > 0
         assert torch.equal(torch.random.get_rng_state(), before)
     finally:
         engine.close()
@@ -36,7 +37,7 @@ def test_a_run_without_a_choice_has_no_starts_to_time(tmp_path: Path) -> None:
     world = build_world(with_settings(*settings), digits(), 1)
     engine = engine_of(world)
     try:
-        assert timing._seconds_a_start(world, methods_of(world)[0], engine, twice=True) == 0
+        assert timing._seconds_a_start(world, methods_of(world)[0], engine, twice=True) == (0, 0)
         assert timing.measured_seconds(world, methods_of(world), engine, tmp_path, LITTLE) > 0
     finally:
         engine.close()
@@ -44,8 +45,8 @@ def test_a_run_without_a_choice_has_no_starts_to_time(tmp_path: Path) -> None:
 
 
 def test_seeds_multiply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_seconds_a_round", lambda *some: 0.25)
-    monkeypatch.setattr(timing, "_seconds_a_start", lambda *some: 10.0)
+    monkeypatch.setattr(timing, "_seconds_a_round", lambda *some: Took(0.25, 3.0))
+    monkeypatch.setattr(timing, "_seconds_a_start", lambda *some: Took(10.0, 0.5))
     monkeypatch.setattr(timing, "_seconds_a_file", lambda folder: 0.0)
     told = []
     for seeds in ([1], [1, 2, 3]):
@@ -53,15 +54,16 @@ def test_seeds_multiply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         world = build_world(config, digits(), 1)
         methods = methods_of(world)
         told.append(timing.measured_seconds(world, methods, None, tmp_path, LITTLE))  # type: ignore[arg-type]
-    # Five sessions of two rounds, and four sessions that two methods start.
-    assert told == [2.5 + 80, 3 * (2.5 + 80)]
+    # Five sessions of two rounds, and four sessions that two methods start. What the first ones
+    # take more comes once.
+    assert told == [4 + 2.5 + 80, 4 + 3 * (2.5 + 80)]
 
 
 def test_large_files_take_as_long_as_they_have_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "_seconds_a_round", lambda *some: 0.0)
-    monkeypatch.setattr(timing, "_seconds_a_start", lambda *some: 0.0)
+    monkeypatch.setattr(timing, "_seconds_a_round", lambda *some: Took(0.0))
+    monkeypatch.setattr(timing, "_seconds_a_start", lambda *some: Took(0.0))
     monkeypatch.setattr(timing, "_seconds_a_file", lambda folder: 0.0)
     monkeypatch.setattr(timing, "_seconds_a_byte", lambda folder, written: 2.0**-20)
     world = build_world(with_settings(*SMALL, "seeds=[1, 2]"), digits(), 1)

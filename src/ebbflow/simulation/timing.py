@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World, draw_round
 
 WARM_UP = 2
-"""Rounds that are trained before any is timed: code is loaded, and sizes of blocks are tried."""
+"""Rounds that take longer: code is loaded, and sizes of blocks are tried."""
 TIMED = 1.0
 """Seconds after which no further round is timed."""
 SLOW = 0.5
@@ -37,6 +38,16 @@ FILES = 8
 """Small files that are written to see how long that takes."""
 MUCH = 32 * 2**20
 """Bytes from which on their number tells how long files take to write; so many are tried."""
+
+
+class Took(NamedTuple):
+    """How long one of many takes, and how much longer the first ones together.
+
+    The first ones load code and try sizes of blocks, once in a run.
+    """
+
+    each: float
+    first: float = 0.0
 
 
 def measured_seconds(
@@ -51,23 +62,23 @@ def measured_seconds(
     """
     session, share = world.sessions[0], world.config.participation.share
     alone = list({method.algorithm.name: method for method in methods}.values())
-    shared = _seconds_a_round(world, session, new_tracks(world, alone), engine)
+    shared, first_rounds = _seconds_a_round(world, session, new_tracks(world, alone), engine)
     apart = shared * len(methods) / len(alone)
     pilots = world.rules.pilot_sessions
     if shared < SLOW and len(methods) > len(alone) and len(world.sessions) > pilots + 1:
-        apart = _seconds_a_round(world, session, _different_tracks(world, methods), engine)
-    first = drawn_count(len(session.devices), share)
-    start = sum(_seconds_a_start(world, method, engine, shared < SLOW) for method in methods)
-    seconds = max(0, len(world.sessions) - pilots) * start
+        apart = _seconds_a_round(world, session, _different_tracks(world, methods), engine).each
+    drawn = drawn_count(len(session.devices), share)
+    starts = [_seconds_a_start(world, method, engine, shared < SLOW) for method in methods]
+    seconds = max(0, len(world.sessions) - pilots) * sum(start.each for start in starts)
     for each in world.sessions:
         a_round = shared if each.index <= pilots + 1 else apart
-        seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / first
+        seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / drawn
     # An entry and a manifest for every method, a checkpoint of two files, and two files of lines.
     seeds, files = len(world.config.seeds), len(world.sessions) * (2 * len(methods) + 4)
     saved = 1 + len(world.sessions)  # the first checkpoint comes after the first round
     written = disk["history"] / seeds + saved * disk["checkpoint"]
     writing = files * _seconds_a_file(folder) + written * _seconds_a_byte(folder, written)
-    return seeds * (seconds + writing)
+    return first_rounds + sum(start.first for start in starts) + seeds * (seconds + writing)
 
 
 def _different_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
@@ -87,7 +98,7 @@ def _moved(world: World, number: int) -> ModelState:
 
 def _seconds_a_round(
     world: World, session: Session, tracks: Sequence[Track], engine: Engine
-) -> float:
+) -> Took:
     for track in tracks:
         set_up_state(world, track, session, engine)
     lockstep = Lockstep(world, tracks, engine)
@@ -100,21 +111,22 @@ def _seconds_a_round(
             lockstep.train(draw_round(world, session, t), session.rounds)
             scores.add(partial(_waited_for, lockstep.evaluate(test)))
             took.append(time.perf_counter() - began)
-    return float(np.median(took[WARM_UP:]))
+    each = float(np.median(took[WARM_UP:]))
+    return Took(each, max(0.0, sum(took[:WARM_UP]) - WARM_UP * each))
 
 
 def _waited_for(scores: Scores) -> None:
     scores()
 
 
-def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) -> float:
+def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) -> Took:
     """Return how long it takes to start a session halfway through the run.
 
     The first time, code is loaded: then it is done ``twice``, if that does not take long.
     """
     first, session = world.rules.pilot_sessions + 1, world.sessions[-1]
     if session.index < first:
-        return 0.0
+        return Took(0.0)
     took: list[float] = []
     try:
         past = [
@@ -129,8 +141,8 @@ def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) 
             begin_session(world, track, session, engine)
             took.append(time.perf_counter() - began)
     except Exception:  # the run itself says what is wrong, and where
-        return 0.0
-    return took[-1]
+        return Took(0.0)
+    return Took(took[-1], max(0.0, took[0] - took[-1]))
 
 
 def _typical_past(world: World) -> int:
