@@ -181,7 +181,7 @@ def dry_run(config: Config, out: Path, within: float = math.inf) -> tuple[Estima
             return planned, math.nan
         engine = engine_of(world)
         try:
-            return planned, ready + measured_seconds(world, methods, engine, out)
+            return planned, ready + measured_seconds(world, methods, engine, out, planned.disk)
         finally:
             engine.close()
 

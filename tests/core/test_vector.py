@@ -16,6 +16,7 @@ from torch import Tensor
 from ebbflow.core.types import Layout, ModelState
 from ebbflow.core.vector import (
     NEGLIGIBLE,
+    all_finite,
     counting,
     flatten,
     layout_of,
@@ -254,3 +255,21 @@ def test_zero_stays_zero() -> None:
 def test_a_huge_vector_keeps_its_direction() -> None:
     """Its squared norm is beyond float32; its norm is not."""
     torch.testing.assert_close(project(torch.full((4,), 1e25), 1.0), torch.full((4,), 0.5))
+
+
+@given(
+    arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_all_finite_is_what_a_look_at_each_number_says(
+    numbers: np.ndarray[tuple[int], np.dtype[np.float32]], dtype: torch.dtype
+) -> None:
+    vector = torch.from_numpy(numbers).to(dtype)
+    assert all_finite(vector) == bool(torch.isfinite(vector).all())
+
+
+def test_numbers_whose_sum_overflows_are_finite() -> None:
+    largest = torch.finfo(torch.float32).max
+    assert all_finite(torch.full((3,), largest))
+    assert not all_finite(torch.tensor([largest, largest, float("inf")]))
+    assert not all_finite(torch.tensor([float("inf"), -float("inf")]))

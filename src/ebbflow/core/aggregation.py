@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ebbflow.core import vector
 from ebbflow.core.algorithm import Broadcast, Upload, combine
 
 COLUMNS = 2**22
@@ -83,7 +84,7 @@ def aggregate(
 def is_finite(upload: Upload) -> bool:
     """Whether every number of an upload is finite."""
     vectors = (upload.delta, upload.buffers, *upload.extras.values())
-    return all(bool(torch.isfinite(vector).all()) for vector in vectors)
+    return all(map(vector.all_finite, vectors))
 
 
 def _plain(uploads: Sequence[Upload]) -> list[Upload]:

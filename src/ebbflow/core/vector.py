@@ -35,6 +35,20 @@ def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
     return {name: part.view(shape) for name, shape, part in triples}
 
 
+def all_finite(numbers: Tensor) -> bool:
+    """Return whether all numbers are finite.
+
+    A sum is finite only if every term is, and needs no memory of its own. Only if it is not finite,
+    each number is looked at: it may have overflowed.
+
+    >>> all_finite(torch.tensor([1.0, -2.0])), all_finite(torch.tensor([1.0, float("nan")]))
+    (True, False)
+    >>> all_finite(torch.full((2,), torch.finfo(torch.float32).max))
+    True
+    """
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
 NEGLIGIBLE = 2.0**-60
 """Smaller weights change no mixture: far below half a unit in the last place of a float64 sum."""
 

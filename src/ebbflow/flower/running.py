@@ -15,12 +15,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from ebbflow.core import sketch
+from ebbflow.core import sketch, vector
 from ebbflow.core.errors import EbbflowError
 from ebbflow.core.start import StartingPoint
 from ebbflow.core.triggers import Observed, Trigger
@@ -227,7 +226,7 @@ class Running:
             waiting = None
             if done.arrays is not None:
                 model = self.form.state(done.arrays)
-                if all(bool(torch.isfinite(part).all()) for part in model):
+                if all(map(vector.all_finite, model)):
                     self.memory.model = model
                 else:
                     done.arrays, done.why = None, "the model made of the updates is not finite"

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-import torch
-
 from ebbflow.core import vector
 from ebbflow.core.start import DevicesPresent, Situation, Start, StartingPoint
 from ebbflow.core.types import Layout, ModelState, PastSession
@@ -122,7 +120,7 @@ def begin(
 
 def _finite(point: StartingPoint, carried: ModelState) -> StartingPoint:
     """Return the point, or the carried-over model if a past session has spoilt what was chosen."""
-    if all(bool(torch.isfinite(part).all()) for part in point.model):
+    if all(map(vector.all_finite, point.model)):
         return point
     return StartingPoint(
         carried,

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ebbflow.core import vector
 from ebbflow.core.algorithm import Upload
 from ebbflow.core.local import Cohort
 from ebbflow.core.rng import generator, torch_generator
@@ -53,7 +54,7 @@ def private_total(world: World, cohort: Cohort, uploads: Sequence[Upload]) -> Up
 
 def _clipped(message: Tensor, clip: float) -> Tensor:
     """Return a message no longer than ``clip``; one that is not finite says nothing."""
-    if not bool(torch.isfinite(message).all()):
+    if not vector.all_finite(message):
         return torch.zeros_like(message)
     return message * min(1.0, clip / max(float(message.double().norm()), 1e-30))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from ebbflow.core import counters, vector
@@ -66,7 +65,7 @@ def _step(
     theta, server = lane.algorithm.server_step(track.model.theta, track.server, total)
     if world.config.local.radius is not None:
         theta = vector.project(theta, world.config.local.radius)
-    if not bool(torch.isfinite(theta).all()):
+    if not vector.all_finite(theta):
         engine.explain([lane], cohort)
         raise TrainingError(
             f"session {cohort.session}, round {cohort.round}: the global model is no longer "

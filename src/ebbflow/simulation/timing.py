@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ebbflow.core.files import write_atomically
+from ebbflow.core.files import write_atomically, write_digested
 from ebbflow.core.local import Engine
 from ebbflow.core.rng import torch_generator
 from ebbflow.core.types import ModelState, PastSession, Session
@@ -26,7 +27,7 @@ from ebbflow.simulation.tracks import Track, new_tracks
 from ebbflow.simulation.world import World, draw_round
 
 WARM_UP = 2
-"""Rounds that are trained before any is timed: code is loaded, and sizes of blocks are tried."""
+"""Rounds that take longer: code is loaded, and sizes of blocks are tried."""
 TIMED = 1.0
 """Seconds after which no further round is timed."""
 SLOW = 0.5
@@ -34,34 +35,50 @@ SLOW = 0.5
 PAST_BYTES = 64 * 2**20
 """What past sessions may take that starts are timed with."""
 FILES = 8
-"""Files that are written to see how long that takes."""
+"""Small files that are written to see how long that takes."""
+MUCH = 32 * 2**20
+"""Bytes from which on their number tells how long files take to write; so many are tried."""
+
+
+class Took(NamedTuple):
+    """How long one of many takes, and how much longer the first ones together.
+
+    The first ones load code and try sizes of blocks, once in a run.
+    """
+
+    each: float
+    first: float = 0.0
 
 
 def measured_seconds(
-    world: World, methods: Sequence[Method], engine: Engine, folder: Path
+    world: World, methods: Sequence[Method], engine: Engine, folder: Path, disk: Mapping[str, int]
 ) -> float:
     """Return how long all seeds take, from a few rounds of the first session.
 
     Methods share their rounds until they differ, in session P+2; then all are trained. How they
     start a session (probes, surveys, what they read of the past) is timed halfway through the run.
-    Every session ends with some files, whose time is measured on the disk of ``folder``.
+    Every session ends with some files, whose time is measured on the disk of ``folder``; ``disk``
+    has the sizes of the histories and of a checkpoint.
     """
     session, share = world.sessions[0], world.config.participation.share
     alone = list({method.algorithm.name: method for method in methods}.values())
-    shared = _seconds_a_round(world, session, new_tracks(world, alone), engine)
+    shared, first_rounds = _seconds_a_round(world, session, new_tracks(world, alone), engine)
     apart = shared * len(methods) / len(alone)
     pilots = world.rules.pilot_sessions
     if shared < SLOW and len(methods) > len(alone) and len(world.sessions) > pilots + 1:
-        apart = _seconds_a_round(world, session, _different_tracks(world, methods), engine)
-    first = drawn_count(len(session.devices), share)
-    start = sum(_seconds_a_start(world, method, engine, shared < SLOW) for method in methods)
-    seconds = max(0, len(world.sessions) - pilots) * start
+        apart = _seconds_a_round(world, session, _different_tracks(world, methods), engine).each
+    drawn = drawn_count(len(session.devices), share)
+    starts = [_seconds_a_start(world, method, engine, shared < SLOW) for method in methods]
+    seconds = max(0, len(world.sessions) - pilots) * sum(start.each for start in starts)
     for each in world.sessions:
         a_round = shared if each.index <= pilots + 1 else apart
-        seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / first
+        seconds += each.rounds * a_round * drawn_count(len(each.devices), share) / drawn
     # An entry and a manifest for every method, a checkpoint of two files, and two files of lines.
-    files = len(world.sessions) * (2 * len(methods) + 4)
-    return len(world.config.seeds) * (seconds + files * _seconds_a_file(folder))
+    seeds, files = len(world.config.seeds), len(world.sessions) * (2 * len(methods) + 4)
+    saved = 1 + len(world.sessions)  # the first checkpoint comes after the first round
+    written = disk["history"] / seeds + saved * disk["checkpoint"]
+    writing = files * _seconds_a_file(folder) + written * _seconds_a_byte(folder, written)
+    return first_rounds + sum(start.first for start in starts) + seeds * (seconds + writing)
 
 
 def _different_tracks(world: World, methods: Sequence[Method]) -> list[Track]:
@@ -81,7 +98,7 @@ def _moved(world: World, number: int) -> ModelState:
 
 def _seconds_a_round(
     world: World, session: Session, tracks: Sequence[Track], engine: Engine
-) -> float:
+) -> Took:
     for track in tracks:
         set_up_state(world, track, session, engine)
     lockstep = Lockstep(world, tracks, engine)
@@ -94,21 +111,22 @@ def _seconds_a_round(
             lockstep.train(draw_round(world, session, t), session.rounds)
             scores.add(partial(_waited_for, lockstep.evaluate(test)))
             took.append(time.perf_counter() - began)
-    return float(np.median(took[WARM_UP:]))
+    each = float(np.median(took[WARM_UP:]))
+    return Took(each, max(0.0, sum(took[:WARM_UP]) - WARM_UP * each))
 
 
 def _waited_for(scores: Scores) -> None:
     scores()
 
 
-def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) -> float:
+def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) -> Took:
     """Return how long it takes to start a session halfway through the run.
 
     The first time, code is loaded: then it is done ``twice``, if that does not take long.
     """
     first, session = world.rules.pilot_sessions + 1, world.sessions[-1]
     if session.index < first:
-        return 0.0
+        return Took(0.0)
     took: list[float] = []
     try:
         past = [
@@ -123,8 +141,8 @@ def _seconds_a_start(world: World, method: Method, engine: Engine, twice: bool) 
             begin_session(world, track, session, engine)
             took.append(time.perf_counter() - began)
     except Exception:  # the run itself says what is wrong, and where
-        return 0.0
-    return took[-1]
+        return Took(0.0)
+    return Took(took[-1], max(0.0, took[0] - took[-1]))
 
 
 def _typical_past(world: World) -> int:
@@ -133,6 +151,17 @@ def _typical_past(world: World) -> int:
     kept = after_pilot if history.keep == "all" else min(after_pilot, history.size)
     fitting = PAST_BYTES // (4 * (world.model.layout.total + world.model.buffer_layout.total))
     return min(max(2, kept // 2), max(2, fitting))
+
+
+def _seconds_a_byte(folder: Path, written: float) -> float:
+    """Return how long a byte of a large file takes to write, if many are to be written."""
+    if written < MUCH:
+        return 0.0
+    content = np.random.default_rng(0).bytes(MUCH)
+    with tempfile.TemporaryDirectory(dir=existing_folder(folder)) as place:
+        began = time.perf_counter()
+        write_digested(Path(place) / "large", [content])
+        return (time.perf_counter() - began) / MUCH
 
 
 def _seconds_a_file(folder: Path) -> float:

@@ -14,6 +14,7 @@ from itertools import chain, islice
 
 import torch
 
+from ebbflow.core import vector
 from ebbflow.core.ranges import AtLeastTwo, NotNegative, Share, Whole
 from ebbflow.core.start import Situation, Start, StartingPoint
 from ebbflow.core.survey import Compression, SurveyPlan
@@ -133,7 +134,7 @@ def basis_models(
             break
         if name not in basis:
             model = read()
-            finite = bool(torch.isfinite(model.theta).all())  # or no mixture would be a number
+            finite = vector.all_finite(model.theta)  # or no mixture would be a number
             if finite and not any(_equal(model, other) for other in basis.values()):
                 basis[name] = model
     return basis
