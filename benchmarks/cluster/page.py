@@ -45,9 +45,9 @@ nodes, and the most memory at any time in its course:
 | --- | --- | --- | --- |
 {rows}
 
-However many devices there are, a few chunks for each worker are all that is under way or waits to be
-added up. What counts as shared memory are the pages of Ray's store that the driver has ever touched:
-the store uses them again, and gives none back."""
+However many devices there are, a few chunks for each worker are all that is under way or waits to
+be added up. What counts as shared memory are the pages of Ray's store that the driver has ever
+touched: the store uses them again, and gives none back."""
 
 SCALING = """\
 `python -m benchmarks.cluster scaling` puts measured parts together by a discrete-event model
