@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ebbflow.core import vector
 from ebbflow.core.algorithm import Upload, add_up, mean_state
 from ebbflow.core.batching import Feed
 from ebbflow.core.errors import EbbflowError, TrainingError
@@ -73,7 +74,7 @@ class Sequential:
 
         def watch(iterate: Tensor) -> None:
             nonlocal step
-            if not bool(torch.isfinite(iterate).all()):
+            if not vector.all_finite(iterate):
                 raise TrainingError(
                     f"{where}, step {step}: the local model is no longer finite; lower lr.initial "
                     f"(now {lr:g} in this round) or set local.radius"

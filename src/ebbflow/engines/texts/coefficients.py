@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ebbflow.core import vector
 from ebbflow.core.errors import EbbflowError, TrainingError
 from ebbflow.core.types import BagOfWords, Indices, Output, State
 from ebbflow.engines.texts.combination import combined, multiples_of
@@ -71,8 +72,8 @@ class DeviceRound:
             )
         trajectory = self.hooks.trajectory(self.client, len(self.texts.steps))
         moved, tail = self._walk(trajectory)
-        if not bool(torch.isfinite(moved.sum() + tail.sum())):
-            self._walk(trajectory, where)  # names the step, unless only the sum overflowed
+        if not (vector.all_finite(moved) and vector.all_finite(tail)):
+            self._walk(trajectory, where)  # names the step
         # theta_H = sum_v t_H[v] v - own holds for the tail, too, and defines own's tail.
         own = self._tail(trajectory.multiples[-1]).sub_(tail)
         self.vectors[OWN] = TextSpan(self.texts.rows, moved, own)
@@ -124,7 +125,7 @@ class DeviceRound:
             _add_at(velocity, step, share, trajectory.slope)
             moved[: step.after].add_(velocity[: step.after], alpha=lr)
             tail.sub_(speed, alpha=lr)
-            if where and not bool(moved.isfinite().all() and tail.isfinite().all()):
+            if where and not (vector.all_finite(moved) and vector.all_finite(tail)):
                 raise TrainingError(
                     f"{where}, step {number + 1}: the local model is no longer finite; lower "
                     f"lr.initial (now {lr:g} in this round) or set local.radius"
@@ -254,8 +255,8 @@ class DeviceRound:
         # A whole vector from another engine stays one, unless it cancels.
         table = self.texts.transposed(terms.rows, terms.coefficients)
         total = torch.cat([table.view(-1), torch.zeros_like(tail)])
-        for vector, multiple in terms.wholes.values():
-            total.add_(vector, alpha=multiple)
+        for whole, multiple in terms.wholes.values():
+            total.add_(whole, alpha=multiple)
         self._split(total)[1].copy_(tail)
         return total
 
