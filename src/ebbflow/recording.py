@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,7 +347,7 @@ def _packed(tracks: Sequence[Track]) -> dict[str, Tensor]:
 
 def _entries(track: Track) -> list[int]:
     """Return the numbers of the past sessions that a method has kept."""
-    return list(map(attrgetter("number"), track.past))
+    return [session.number for session in track.past]
 
 
 def _facts(track: Track, over: bool) -> dict[str, Any]:

@@ -93,6 +93,9 @@ class ToAll(NamedTuple):
     apart: Callable[[Tensor, Tensor, Layout], Tensor]
 
 
+_CLOSE = 1e-4  # a squared distance; roots of larger ones are right to 1e-12
+
+
 def _length(rows: Tensor) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return lengths
@@ -118,7 +121,7 @@ def _apart_per_tensor(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     total = torch.zeros(len(rows), dtype=torch.float64)
     count = torch.zeros(len(rows), dtype=torch.float64)
     for where in _compared(layout):
-        apart = _length(rows[:, where] - a[where])
+        apart = _apart_of_units(a[where], rows[:, where])
         total += apart
         # A tensor is one unit long or zero; where it is zero in both, nothing is counted.
         count += 1.0 if a[where].any() else apart > 0
@@ -130,8 +133,25 @@ def _apart_inner_product(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     return apart if a.any() else torch.where(rows.any(1), apart, 0.0)
 
 
-def _apart_by_length(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+def _apart_normalised(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
+    return _apart_of_units(a, rows)
+
+
+def _apart_raw(a: Tensor, rows: Tensor, layout: Layout) -> Tensor:
     return _length(rows - a)
+
+
+def _apart_of_units(a: Tensor, rows: Tensor) -> Tensor:
+    """Return ||a - b|| for the rows b of a matrix; all vectors have length one, or are zero."""
+    # ||a - b||^2 = 2 - 2 <a, b> takes one pass over a long past. Differences are formed where it
+    # would lose digits, and where a vector may be zero.
+    products = rows @ a
+    squares = 2.0 - 2.0 * products
+    apart = squares.clamp(min=0.0).sqrt()
+    doubtful = (squares < _CLOSE) | (products == 0.0)
+    if doubtful.any():
+        apart[doubtful] = _length(rows[doubtful] - a)
+    return apart
 
 
 def _form_unit(v: Tensor, layout: Layout) -> Tensor:
@@ -140,8 +160,8 @@ def _form_unit(v: Tensor, layout: Layout) -> Tensor:
 
 TO_ALL: dict[str, ToAll] = {
     "per_tensor": ToAll(_form_per_tensor, _apart_per_tensor),
-    "raw": ToAll(lambda v, layout: v.double(), _apart_by_length),
-    "normalised": ToAll(_form_unit, _apart_by_length),
+    "raw": ToAll(lambda v, layout: v.double(), _apart_raw),
+    "normalised": ToAll(_form_unit, _apart_normalised),
     "inner_product": ToAll(_form_unit, _apart_inner_product),
 }
 """The distances of `DISTANCES` to many signatures: the same up to rounding, and many times sooner

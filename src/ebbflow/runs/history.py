@@ -27,10 +27,10 @@ from ebbflow.runs.records import (
     KEPT_NAME,
     MANIFEST,
     RESTORE,
+    ManifestText,
     manifest_entry,
     read_manifest,
     session_file,
-    write_manifest,
 )
 
 PILOT = "pilot.safetensors"
@@ -247,8 +247,9 @@ class Store:
         self._shape = _Shape(layout, buffer_layout, plan)
         self._listed: dict[str, dict[str, Any]] | None = None
         # Of a long past, nothing is made again for the sake of one more session: these are the
-        # texts of the manifest's entries, and the numbers of the sessions among them.
-        self._texts: dict[str, str] = {}
+        # manifest's entries, its text, and the numbers of the sessions in it.
+        self._entries: dict[str, bytes] = {}
+        self._text = ManifestText()
         self._numbers: set[int] = set()
 
     def write(self, entry: PastSession, **facts: Any) -> PastSession:
@@ -367,22 +368,23 @@ class Store:
         digest = write_digested(self.folder / name, as_safetensors(tensors))
         about = {**facts, "sha256": digest, "bytes": (self.folder / name).stat().st_size}
         files = self._known_files()
-        grows = len(self._texts) == len(files) > 0 and name > next(reversed(files))
+        grows = len(self._entries) == len(files) > 0 and name > next(reversed(files))
         if not grows:
-            self._texts.pop(name, None)
+            self._entries.pop(name, None)
             self._write_manifest(files | {name: about})
             return digest
         # At its end, as usual.
         files[name] = about
-        self._texts[name] = manifest_entry(name, about)
+        self._entries[name] = manifest_entry(name, about)
         self._numbers |= _numbers_of(about)
-        write_manifest(self.folder, self._texts.values())
+        self._text.add(self._entries[name])
+        self._text.write(self.folder)
         return digest
 
     def _files(self) -> dict[str, dict[str, Any]]:
         files = read_manifest(self.folder)
         self._list(files)
-        self._texts = {}
+        self._entries = {}
         return dict(files)
 
     def _known_files(self) -> dict[str, dict[str, Any]]:
@@ -394,9 +396,10 @@ class Store:
         return self._files() if self._listed is None else self._listed
 
     def _write_manifest(self, files: dict[str, dict[str, Any]]) -> None:
-        files, texts = dict(sorted(files.items())), self._texts
-        self._texts = {n: texts.get(n) or manifest_entry(n, files[n]) for n in files}
-        write_manifest(self.folder, self._texts.values())
+        files, entries = dict(sorted(files.items())), self._entries
+        self._entries = {n: entries.get(n) or manifest_entry(n, files[n]) for n in files}
+        self._text = ManifestText(self._entries.values())
+        self._text.write(self.folder)
         self._list(files)
 
     def _list(self, files: dict[str, dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ sealed file.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
@@ -249,13 +250,8 @@ def write_sealed(path: Path, content: dict[str, Any], *, indent: int | None = No
         text = json.dumps({**content, "digest": sha256(text.encode())}, indent=indent)
         write_atomically(path, f"{text}\n".encode())
     else:
-        _write_with_digest(path, text)
-
-
-def _write_with_digest(path: Path, text: str) -> None:
-    """Write an object's one text in JSON, with its digest."""
-    text = f'{text[:-1]},"digest":"{sha256(text.encode())}"}}'
-    write_atomically(path, f"{text}\n".encode())
+        text = f'{text[:-1]},"digest":"{sha256(text.encode())}"}}'
+        write_atomically(path, f"{text}\n".encode())
 
 
 def read_sealed(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
@@ -311,18 +307,34 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def manifest_entry(name: str, facts: Mapping[str, Any]) -> str:
+def manifest_entry(name: str, facts: Mapping[str, Any]) -> bytes:
     """Return the text of one file in a manifest."""
-    return f'"{name}":{canonical(facts)}'
+    return f'"{name}":{canonical(facts)}'.encode()
 
 
-def write_manifest(folder: Path, entries: Iterable[str]) -> None:
-    """Write a sealed manifest from its entries (see `manifest_entry`), ordered by name.
+class ManifestText:
+    """The text of a manifest, to which entries are added in the order of their names.
 
-    One is written after every session, with all of a past that may be long.
+    A manifest is written after every session, with all of a past that may be long: what has been
+    joined and digested before is not formed anew.
     """
-    text = f'{{"files":{{{",".join(entries)}}},"version":{VERSION}}}'
-    _write_with_digest(folder / MANIFEST, text)
+
+    def __init__(self, entries: Iterable[bytes] = ()) -> None:
+        self._text = bytearray(b'{"files":{' + b",".join(entries))
+        self._digest = hashlib.sha256(self._text)
+
+    def add(self, entry: bytes) -> None:
+        """Add another entry at the end."""
+        entry = entry if self._text.endswith(b"{") else b"," + entry
+        self._text += entry
+        self._digest.update(entry)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest with its digest, atomically."""
+        end, digest = f'}},"version":{VERSION}'.encode(), self._digest.copy()
+        digest.update(end + b"}")
+        sealed = f',"digest":"{digest.hexdigest()}"}}\n'.encode()
+        write_atomically(folder / MANIFEST, (memoryview(self._text), end, sealed))
 
 
 def read_rounds(folder: Path) -> list[Round]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from operator import attrgetter
+from functools import cache
 from typing import Any
 
 from ebbflow.core import counters, vector
@@ -41,6 +41,9 @@ def start_events(
 NAMES, NOTE, TESTED = "names", "note", "tested"
 
 
+_name = cache(str)  # a long past is named anew in every session
+
+
 def _of_run(world: World, session: Session) -> Iterator[dict[str, Any]]:
     """Yield what is to be said once: what devices are called, and sentences for the user."""
     if session.index > 1:
@@ -59,11 +62,9 @@ def _of_start(
     point = track.start or StartingPoint(track.model)
     accuracy, loss, _ = score
     about = _about(world, track, session)
-    # Mostly, the sessions that were measured are those that have weights: of a long past, a
-    # thousand names need not be made twice.
-    sessions = measured = list(map(str, point.weights))
+    drawn_on = measured = list(map(_name, point.weights))
     if list(point.distances) != list(point.weights):
-        measured = list(map(str, point.distances))
+        measured = list(map(_name, point.distances))
     learned = {"mixture": dict(point.mixture), "asked": list(track.asked)} if track.asked else {}
     yield {
         "event": "start",
@@ -75,7 +76,7 @@ def _of_start(
         "rounds": session.rounds,
         "accuracy": accuracy,
         "loss": loss,
-        "weights": dict(zip(sessions, point.weights.values(), strict=True)),
+        "weights": dict(zip(drawn_on, point.weights.values(), strict=True)),
         "distances": dict(zip(measured, point.distances.values(), strict=True)),
         **learned,
         "probe_rounds": world.config.probe.rounds if point.signature is not None else 0,
@@ -150,9 +151,9 @@ def _by_device(reached: FinalScores) -> dict[str, Any]:
 def _stored(world: World, track: Track) -> Stored:
     # At s = P the pilot sessions' models have just been averaged and deleted.
     temporary = len(track.pilots) or track.costs.get(counters.PILOT, Cost()).mixed
-    starts = sum(map(attrgetter("started"), track.past))
+    starts = sum([session.started for session in track.past])
     models = len(track.past) + starts + (track.pilot is not None)
-    signatures = sum(map(attrgetter("signed"), track.past))
+    signatures = sum([session.signed for session in track.past])
     sizes = world.model.layout.total, world.model.buffer_layout.total
     return Stored(models, signatures, counters.stored_bytes(models, signatures, *sizes), temporary)
 

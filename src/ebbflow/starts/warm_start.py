@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from operator import attrgetter
 from typing import Literal
 
 from ebbflow.core import sketch, vector
@@ -57,14 +56,14 @@ def warm_start(
     def choose(situation: Situation) -> StartingPoint:
         pilot, layout = situation.pilot, situation.layout
         displacement = situation.probe(pilot).theta - pilot.theta
-        past = list(filter(attrgetter("signed"), situation.past))
+        past = [session for session in situation.past if session.signed]
         if not past:
             return StartingPoint(situation.carried, signature=displacement)
 
         def measure(i: int) -> float:
             return DISTANCES[distance](displacement, past[i].required_signature, layout)
 
-        numbers = list(map(attrgetter("number"), past))
+        numbers = [session.number for session in past]
         if signature == "sketch":
             bounds = sketches(layout).lower_bounds(displacement, past)
             measured = sketch.nearest_first(bounds, measure, scale)
