@@ -2,7 +2,8 @@
 
 Small blocks stay in the cache, large ones spread the overhead of each call; the best size depends
 on the model, the batch, the number of lanes and the machine. The result does not depend on it, so
-the first blocks simply have different sizes.
+the first blocks simply have different sizes. While they ran, something else may have kept the
+machine busy: so all sizes are tried again from time to time, ever more rarely.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 
-TRIALS = 3  # timed blocks of each size before the choice is made
+TRIALS = 2  # timed blocks of each size before the first choice is made
+AGAIN = 4  # after so many choices, and then each time after four times as many, comes one more
 
 
 class BlockTuner:
@@ -20,7 +22,7 @@ class BlockTuner:
     >>> tuner = BlockTuner(most=8)
     >>> tuner.sizes
     (1, 2, 4, 8)
-    >>> for _ in range(9):
+    >>> for _ in range(6):
     ...     size = tuner.next(share=5)
     ...     tuner.took(size, samples=10 * size, seconds={1: 3.0, 2: 4.0, 4: 9.0}[size])
     >>> tuner.next(share=5)
@@ -33,6 +35,8 @@ class BlockTuner:
         self.most = max(1, most)
         self.sizes = tuple(1 << n for n in range(self.most.bit_length()))
         self._turn = 0
+        self._choices = 0
+        self._trials = TRIALS  # that each size is to have by now
         self._times: dict[int, list[float]] = {size: [] for size in self.sizes}
         self._lock = threading.Lock()
 
@@ -47,13 +51,15 @@ class BlockTuner:
             if untried:
                 self._turn += 1
                 return untried[self._turn % len(untried)]
-            sizes = self._sizes(share)
+            self._choices += 1
+            if self._choices == AGAIN ** (self._trials - TRIALS + 1):
+                self._trials += 1
             # By the best of its times: what disturbs a block only makes it longer.
-            return min(sizes, key=lambda size: min(self._times[size]))
+            return min(self._sizes(share), key=lambda size: min(self._times[size]))
 
     def untried(self, share: int) -> list[int]:
         """Return the sizes that are still to be tried, of those that fit into a worker's share."""
-        return [size for size in self._sizes(share) if len(self._times[size]) < TRIALS]
+        return [size for size in self._sizes(share) if len(self._times[size]) < self._trials]
 
     def lengths(self, devices: int, workers: int) -> Iterator[int]:
         """Yield the lengths of the blocks that so many devices are cut into for so many workers.
@@ -72,7 +78,7 @@ class BlockTuner:
     def took(self, size: int, samples: int, seconds: float) -> None:
         """Record how long a block of this size took for so many samples."""
         with self._lock:
-            if size in self._times and len(self._times[size]) < TRIALS and samples:
+            if size in self._times and len(self._times[size]) < self._trials and samples:
                 self._times[size].append(seconds / samples)
 
     def _sizes(self, share: int) -> list[int]:
