@@ -232,3 +232,15 @@ def test_distances_to_many_are_those_to_each(
         found = distances_to_all(name, one, torch.split(forms, 4), LAYOUT)
         each = [DISTANCES[name](one, other, LAYOUT) for other in vectors]
         assert found == pytest.approx(each, rel=1e-12, abs=1e-12)  # float64 rounding
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@given(seed=seeds, apart=st.lists(st.floats(-9, 0), min_size=1, max_size=20))
+def test_distances_to_many_that_are_close(name: str, seed: int, apart: list[float]) -> None:
+    """Products of unit vectors lose the digits of small distances: those are differences again."""
+    one = signature(seed)
+    others = [one + 10**power * signature(seed + 1 + k) for k, power in enumerate(apart)]
+    forms = torch.stack([TO_ALL[name].form(other, LAYOUT) for other in others])
+    found = distances_to_all(name, one, [forms], LAYOUT)
+    each = [DISTANCES[name](one, other, LAYOUT) for other in others]
+    assert found == pytest.approx(each, rel=1e-9, abs=1e-12)

@@ -29,9 +29,11 @@ from ebbflow.core.local import Cohort, Lane, Recipe, Trained, stacked, states_of
 from ebbflow.core.objectives import Contrast, Distillation
 from ebbflow.core.types import Examples, Model, State
 from ebbflow.engines import native
+from ebbflow.engines.ahead import in_turn
 from ebbflow.engines.leaves import LEAF, LeafStretch
 
 CALLS = 4  # of each worker in a round, at least
+AHEAD = 3  # calls for each worker that are under way or wait to be added up
 CALL_BYTES = 8 * 2**20  # of the models that a call trains, at most, if it has more than one leaf
 
 
@@ -91,7 +93,7 @@ class Fused:
         places = range(len(cohort.devices))
         count = LEAF * self._leaves_in_call(workers, len(lanes), len(places))
         calls = [places[at : at + count] for at in range(0, len(places), count)]
-        return pool.map(partial(self._stretch, lanes, cohort), calls)
+        return in_turn(pool, partial(self._stretch, lanes, cohort), calls, AHEAD * workers)
 
     def _leaves_in_call(self, workers: int, lanes: int, devices: int) -> int:
         """Return how many leaves a call trains.

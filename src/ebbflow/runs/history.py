@@ -302,10 +302,10 @@ class Store:
 
     def keep(self, sessions: Collection[int]) -> None:
         """Delete the entries of all other sessions."""
-        sessions = set(sessions)
         files = self._known_files()
-        if self._numbers <= sessions:
+        if self._numbers.issubset(sessions):
             return
+        sessions = set(sessions)
         kept = {
             name: facts
             for name, facts in files.items()

@@ -10,15 +10,15 @@ import numpy as np
 
 from ebbflow.core.types import PastSession
 
-Retention = Callable[[Sequence[PastSession]], list[int]]
+Retention = Callable[[Sequence[PastSession]], Sequence[int]]
 """From the entries, oldest first, to the places of those to keep, in order."""
 
 EXHAUSTIVE = 20_000  # try every subset up to this many; beyond it drop entries one at a time
 
 
-def keep_all(entries: Sequence[PastSession]) -> list[int]:
+def keep_all(entries: Sequence[PastSession]) -> Sequence[int]:
     """Keep everything."""
-    return list(range(len(entries)))
+    return range(len(entries))
 
 
 def keep_last(limit: int) -> Retention:

@@ -29,12 +29,12 @@ added up in leaves of sixteen devices, and the ranges are the same for any numbe
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ from ebbflow.core.local import (
     train,
 )
 from ebbflow.core.types import BagOfWords, Examples, Model, ModelState, State, WordSubset
+from ebbflow.engines.ahead import in_turn
 from ebbflow.engines.failures import failures_named, place_of
 from ebbflow.engines.leaves import LeafStretch, LeafSum, Total, split_lanes
 from ebbflow.engines.texts.combination import NotLinearError, combined, multiples_of
@@ -72,8 +73,6 @@ AHEAD = 4  # devices per worker whose uploads may wait for their turn to be adde
 RANGE = 2**16  # entries of whole vectors that are computed together: they fit the cache
 PROBED_STEPS = (1, 3)  # numbers of steps that hooks are checked with before a round
 PROBED_SAMPLES = 2.0  # and the weight: whoever takes part, a lane goes the same way
-
-Result = TypeVar("Result")
 
 
 class RowSparse(Vectorised):
@@ -148,7 +147,8 @@ class RowSparse(Vectorised):
     def _on_rows(self, lanes: Sequence[Lane], cohort: Cohort) -> Iterator[LeafStretch]:
         row_lanes = [RowSparseLane(lane, self.recipe, self.bag_of_words) for lane in lanes]
         devices = iter(cohort.devices)
-        sent = self._in_turn(partial(self._device_on_rows, row_lanes, cohort), len(cohort.devices))
+        work = partial(self._device_on_rows, row_lanes, cohort)
+        sent = in_turn(self._pool, work, range(len(cohort.devices)), AHEAD * self.workers)
         while leaf := list(islice(sent, TEXT_LEAF)):
             states: dict[int, State] = {device: {} for device in islice(devices, len(leaf))}
             by_lane = zip(*leaf, strict=True)
@@ -175,20 +175,6 @@ class RowSparse(Vectorised):
                 f"{place_of(cohort, cohort.devices[place])}: {error}, though it does for others "
                 'with other steps or samples: use engine.kind = "sequential"'
             ) from error
-
-    def _in_turn(self, work: Callable[[int], Result], places: int) -> Iterator[Result]:
-        """Yield the results in order, with only a few of them computed ahead."""
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for place in range(places):
-                waiting.append(self._pool.submit(work, place))
-                if len(waiting) >= AHEAD * self.workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 # --- one lane ------------------------------------------------------------------------------------
