@@ -11,12 +11,15 @@ from ebbflow.core.rng import generator
 from ebbflow.core.types import Indices
 from ebbflow.data.partition import rows_of
 
+KEPT_BYTES = 8 * 2**20
+
 
 class Pool:
     """Each device draws its samples from those with its group's labels.
 
     A device's samples are drawn by its name whenever they are used, so neither memory nor start-up
-    time grows with the number of devices; two devices may hold the same sample.
+    time grows with the number of devices; two devices may hold the same sample. The rows of the
+    first devices are kept, up to `KEPT_BYTES`: in a small session, nothing is drawn twice.
 
     Args:
         seed: the run's seed.
@@ -38,6 +41,7 @@ class Pool:
         self.samples = samples
         self._labels = labels
         self._group_of = group_of
+        self._kept: dict[int, Indices] = {}
         self._rows = [np.sort(np.concatenate(rows_of(y, group))) for group in labels]
         for rows, group in zip(self._rows, labels, strict=True):
             if samples > len(rows):
@@ -47,12 +51,18 @@ class Pool:
                 )
 
     def draw(self, device: int) -> Indices:
-        """Return the rows of a device, in ascending order."""
+        """Return the rows of a device, in ascending order; they are not to be changed."""
+        kept = self._kept.get(device)
+        if kept is not None:
+            return kept
         rows = self._rows[self._group_of(device)]
         chosen = generator(self.seed, "partition", "pool", device).choice(
             len(rows), self.samples, replace=False, shuffle=False
         )
-        return np.asarray(rows[np.sort(chosen)])
+        drawn = np.asarray(rows[np.sort(chosen)])
+        if (len(self._kept) + 1) * drawn.nbytes <= KEPT_BYTES:
+            self._kept[device] = drawn
+        return drawn
 
     def labels_of(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the labels that devices may hold."""

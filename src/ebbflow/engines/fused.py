@@ -34,7 +34,7 @@ from ebbflow.engines.leaves import LEAF, LeafStretch
 
 CALLS = 4  # of each worker in a round, at least
 AHEAD = 3  # calls for each worker that are under way or wait to be added up
-CALL_BYTES = 8 * 2**20  # of the models that a call trains, at most, if it has more than one leaf
+CALL_BYTES = 3 * 2**20  # of the models that a call trains, at most, if it has more than one leaf
 
 
 def why_no_kernel(model: Model, examples: Examples) -> str:
