@@ -38,7 +38,8 @@ from ebbflow.simulation.callbacks import Callback, SessionFinished
 from ebbflow.starts import STARTS
 
 SESSIONS, EARLY, TURNS = 1_000, 50, 50
-PAIRS = 3
+PAIRS = 5
+ROUNDS = 10  # half of the demo's: what a session costs besides its training shows the more
 CHECKED = 60  # sessions of the runs whose losses are compared
 TOLERANCE = 1e-4  # largest allowed difference between losses
 BOUND = 1.1
@@ -62,6 +63,7 @@ def configuration(start: str, sessions: int) -> Config:
         "methods": [start],
         "seeds": [100],
         "sessions": sessions,
+        "rounds": ROUNDS,
         "engine.workers": 1,
     }.items():
         layers.add_key(key, value, "bench")
@@ -229,10 +231,9 @@ def histories(
         measurements=measurements,
         requirements=requirements,
         notes=[
-            "The demo with one start and one seed, on one worker, in a run folder in memory: "
-            "training, the choice of the start, records, history and checkpoint. What a session "
-            "costs besides its training weighs more in shorter ones: docs/reliability.md has them "
-            "with three rounds. "
+            f"The demo's devices, one start, one seed, {ROUNDS} rounds a session on one worker, in "
+            "a run folder in memory: training, the choice of the start, records, history and "
+            "checkpoint. "
             "Sessions early and late in it take turns in two processes, and the medians of "
             f"their times are compared; of {pairs} such pairs the median ratio counts, for where a "
             "process's memory lies makes it faster or slower by up to a tenth. The difference is "
