@@ -90,6 +90,6 @@ def test_few_devices_are_divided_among_all_workers(workers: int) -> None:
         assert tuner.sizes[-1] > 20
         for size in tuner.sizes:
             tried = len(tuner._times[size])
-            assert TRIALS <= tried <= tuner._trials if size <= share else tried == 0
+            assert tried in ((TRIALS, TRIALS + 1) if size <= share else (0,))
     finally:
         engine.close()

@@ -54,8 +54,8 @@ def generator(*names: Name) -> np.random.Generator:
 class Generators:
     """The generators of ``(*names, 0)``, ``(*names, 1)``, ..., of which one at a time is used.
 
-    Setting this one to another's state takes a third of the time of making a generator: that counts
-    where a million devices have a generator each.
+    Setting this one to another's state takes a quarter of the time of making one: that counts where
+    a million devices have a generator each.
 
     >>> lives = Generators(100, "life")
     >>> lives.become(7)

@@ -93,7 +93,7 @@ class ToAll(NamedTuple):
     apart: Callable[[Tensor, Tensor, Layout], Tensor]
 
 
-_CLOSE = 1e-4  # a squared distance; roots of larger ones are right to 1e-12
+_CLOSE = 1e-4  # a squared distance; roots of larger ones are right to 1e-11
 
 
 def _length(rows: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _apart_of_units(a: Tensor, rows: Tensor) -> Tensor:
     # would lose digits, and where a vector may be zero.
     products = rows @ a
     squares = 2.0 - 2.0 * products
-    apart = squares.clamp(min=0.0).sqrt()
+    apart = squares.sqrt()
     doubtful = (squares < _CLOSE) | (products == 0.0)
     if doubtful.any():
         apart[doubtful] = _length(rows[doubtful] - a)

@@ -17,7 +17,9 @@ AGAIN = 4  # after so many choices, and then each time after four times as many,
 
 
 class BlockTuner:
-    """Tries each size a few times, then settles on the one that took least time per sample.
+    """Tries each size a few times, and settles on the one that took least time per sample.
+
+    Later it tries all of them once more, ever more rarely, and may settle on another one.
 
     >>> tuner = BlockTuner(most=8)
     >>> tuner.sizes
